@@ -1,0 +1,1 @@
+"""tenure: durable background work for Python, held on leases."""

@@ -1,0 +1,82 @@
+"""The clock seam: the only places where tenure reads time or randomness.
+
+Everything that waits or stamps takes a `Clock`, so that tests can turn time by hand.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from threading import Lock
+from typing import Protocol
+
+from tenure.core.ids import uuid7
+
+_COUNTER_BITS = 26
+_COUNTER_MAX = (1 << _COUNTER_BITS) - 1
+
+
+class Clock(Protocol):
+    """Two readings of time. Both may be taken from any thread."""
+
+    def time_us(self) -> int:
+        """Wall-clock time: microseconds since 1970-01-01 UTC. May jump."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds from an arbitrary start; never goes back; counts suspended time if it can."""
+        ...
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def time_us(self) -> int:
+        return time.time_ns() // 1000
+
+    if hasattr(time, "CLOCK_BOOTTIME"):
+
+        def monotonic(self) -> float:
+            return time.clock_gettime(time.CLOCK_BOOTTIME)
+    else:
+
+        def monotonic(self) -> float:
+            return time.monotonic()
+
+
+SYSTEM_CLOCK = SystemClock()
+_random_bits = random.SystemRandom().getrandbits
+
+
+class IdSource:
+    """Makes ids that strictly increase within this source, whatever its clock does.
+
+    `now_us` returns Unix time in microseconds; `random_bits(k)` returns k random bits.
+    Safe to call from several threads.
+    """
+
+    def __init__(
+        self,
+        now_us: Callable[[], int] = SYSTEM_CLOCK.time_us,
+        random_bits: Callable[[int], int] = _random_bits,
+    ) -> None:
+        self._now_us = now_us
+        self._random_bits = random_bits
+        self._lock = Lock()
+        self._last = 0
+        self._counter = 0
+
+    def __call__(self) -> str:
+        with self._lock:
+            now = self._now_us() // 1000
+            if now > self._last:
+                self._last = now
+                # Half the range is left free, so a burst within a millisecond never wraps.
+                self._counter = self._random_bits(_COUNTER_BITS - 1)
+            elif self._counter < _COUNTER_MAX:
+                self._counter += 1
+            else:
+                self._last += 1
+                self._counter = self._random_bits(_COUNTER_BITS - 1)
+            return uuid7(self._last, self._counter, self._random_bits(48))

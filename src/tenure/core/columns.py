@@ -1,0 +1,85 @@
+"""A row as plain column values, for engines that keep tables.
+
+Values are what any database driver takes: `str`, `int`, `float`, `bytes` and None. Structured
+values are JSON text, and None when empty. Every engine goes through here, the one in memory too,
+so that no live object is ever shared between a caller and a store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from tenure.core.job import COLUMNS, JobError, JobRow, Progress
+from tenure.core.retry import RetryPolicy
+from tenure.core.states import State
+
+_encoder = msgspec.json.Encoder()
+_STATES: Mapping[str, State] = {str(state): state for state in State}
+
+
+def _json(value: Any) -> str | None:
+    return _encoder.encode(value).decode() if value else None
+
+
+def _structured(value: Any) -> str | None:
+    return None if value is None else _encoder.encode(value).decode()
+
+
+def _flag(value: bool | None) -> int | None:
+    return None if value is None else int(value)
+
+
+_TO: Mapping[str, Callable[[Any], Any]] = {
+    "ready": int,
+    "state": str,
+    "cancel_requested": int,
+    "retry": _structured,
+    "error": _structured,
+    "errors": _json,
+    "progress": _structured,
+    "tags": _json,
+    "headers": _json,
+    "metadata": _json,
+    "log_success": _flag,
+}
+# name: (how to read a value that is not None, what None stands for)
+_FROM: Mapping[str, tuple[Callable[[Any], Any], Any]] = {
+    "ready": (bool, False),
+    "state": (_STATES.__getitem__, None),
+    "cancel_requested": (bool, False),
+    "retry": (msgspec.json.Decoder(RetryPolicy).decode, None),
+    "error": (msgspec.json.Decoder(JobError).decode, None),
+    "errors": (msgspec.json.Decoder(tuple[JobError, ...]).decode, ()),
+    "progress": (msgspec.json.Decoder(Progress).decode, None),
+    "tags": (msgspec.json.Decoder(tuple[str, ...]).decode, ()),
+    "headers": (msgspec.json.Decoder(dict[str, str]).decode, {}),
+    "metadata": (msgspec.json.Decoder(dict[str, Any]).decode, {}),
+    "log_success": (bool, None),
+}
+_READERS = tuple((COLUMNS.index(name), read, empty) for name, (read, empty) in _FROM.items())
+_WRITERS = tuple((COLUMNS.index(name), write) for name, write in _TO.items())
+
+
+def to_columns(row: JobRow) -> list[Any]:
+    """The row's values in the order of `COLUMNS`."""
+    values = list(msgspec.structs.astuple(row))
+    for index, write in _WRITERS:
+        values[index] = write(values[index])
+    return values
+
+
+def from_columns(values: Sequence[Any]) -> JobRow:
+    """The row of values in the order of `COLUMNS`."""
+    items = list(values)
+    for index, read, empty in _READERS:
+        value = items[index]
+        items[index] = empty if value is None else read(value)
+    return JobRow(*items)
+
+
+def to_column_values(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The column values of some named fields, as for `to_columns`."""
+    return {name: _TO[name](value) if name in _TO else value for name, value in changes.items()}

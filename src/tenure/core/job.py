@@ -1,0 +1,417 @@
+"""The job: one persisted request to run a task.
+
+`NewJob` is what an enqueue hands to an engine, `JobRow` is the row an engine keeps, and `Job` is
+the same row as users read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from tenure.core import codec
+from tenure.core.durations import HOUR, LAST_INSTANT, SECOND, moment
+from tenure.core.retry import RetryPolicy
+from tenure.core.states import State
+from tenure.errors import ConfigurationError
+
+RANK_STEP = HOUR
+"""One unit of priority is worth this much waiting (microseconds)."""
+
+PRIORITY_MIN, PRIORITY_MAX = -32_768, 32_767
+ERRORS_KEPT = 10
+
+
+class JobError(msgspec.Struct, frozen=True):
+    """Why an attempt did not complete. `at` is microseconds since the epoch."""
+
+    kind: str
+    message: str
+    traceback: str = ""
+    attempt: int = 0
+    at: int = 0
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """The last report of a running body."""
+
+    current: float
+    total: float | None = None
+    message: str = ""
+
+
+class NewJob(msgspec.Struct, frozen=True, kw_only=True):
+    """What to insert. Times travel as delays (microseconds) unless the user gave absolute ones."""
+
+    id: str
+    task: str
+    queue: str = "default"
+    priority: int = 0
+    payload: bytes = b"{}"
+    codec: str = codec.JSON
+    delay: int = 0
+    run_at: int | None = None
+    expires_in: int | None = None
+    expires_at: int | None = None
+    max_attempts: int = 1
+    max_lapses: int = 3
+    max_interruptions: int = 3
+    timeout: float | None = None
+    retry: RetryPolicy | None = None
+    tags: tuple[str, ...] = ()
+    headers: Mapping[str, str] = {}
+    metadata: Mapping[str, Any] = {}
+    description: str | None = None
+
+
+class JobRow(msgspec.Struct, frozen=True):
+    """One row, every column, in the order of the table. Instants and delays are microseconds.
+
+    `token` is the fence: it grows at every claim and every revocation and never goes back.
+    `ready` is physical: false while the job waits for its time.
+    """
+
+    id: str
+    task: str
+    queue: str
+    priority: int
+    rank: int
+    ready: bool
+    state: State
+    token: int
+    owner: str | None
+    lease_until: int | None
+    claims: int
+    failures: int
+    max_attempts: int
+    lapses: int
+    max_lapses: int
+    releases: int
+    max_interruptions: int
+    available_at: int
+    expires_at: int | None
+    timeout: float | None
+    retry: RetryPolicy | None
+    cancel_requested: bool
+    payload: bytes
+    codec: str
+    payload_size: int
+    created_at: int
+    queued_at: int
+    started_at: int | None
+    finished_at: int | None
+    result: bytes | None
+    error: JobError | None
+    errors: tuple[JobError, ...]
+    progress: Progress | None
+    tags: tuple[str, ...]
+    headers: Mapping[str, str]
+    metadata: Mapping[str, Any]
+    description: str | None
+    actor: str | None
+    on_shutdown: str | None
+    executor: str | None
+    profile: str | None
+    remote_ref: str | None
+    dispatched_at: int | None
+    payload_ref: str | None
+    unique_key: str | None
+    unique_until: str | None
+    concurrency_key: str | None
+    rate_key: str | None
+    fair_key: str | None
+    schedule: str | None
+    tick: int | None
+    log_level: int | None
+    log_success: bool | None
+
+    @property
+    def attempt(self) -> int:
+        """The number of the attempt that runs now or comes next, from 1."""
+        return self.failures + 1
+
+
+COLUMNS: tuple[str, ...] = JobRow.__struct_fields__
+
+
+def rank_of(queued_at: int, priority: int, step: int = RANK_STEP) -> int:
+    """The claim order: a lower rank is earlier, a higher priority is earlier; nothing starves."""
+    return queued_at - priority * step
+
+
+def next_token(old: int, now: int) -> int:
+    """A token greater than every earlier one of this job, comparable between jobs of a store."""
+    return max(old + 1, now)
+
+
+def new_row(job: NewJob, now: int) -> JobRow:
+    """The row that an insert at the store's time `now` writes.
+
+    Raises `ConfigurationError` when a delay leads past the year 9999.
+    """
+    available_at = max(job.run_at, now) if job.run_at is not None else now + job.delay
+    expires_at = job.expires_at if job.expires_in is None else now + job.expires_in
+    for name, value in (("delay", available_at), ("expires_in", expires_at)):
+        if value is not None and value > LAST_INSTANT:
+            raise ConfigurationError(f"{name} leads past the year 9999")
+    return JobRow(
+        id=job.id,
+        task=job.task,
+        queue=job.queue,
+        priority=job.priority,
+        rank=rank_of(available_at, job.priority),
+        ready=available_at <= now,
+        state=State.PENDING,
+        token=0,
+        owner=None,
+        lease_until=None,
+        claims=0,
+        failures=0,
+        max_attempts=job.max_attempts,
+        lapses=0,
+        max_lapses=job.max_lapses,
+        releases=0,
+        max_interruptions=job.max_interruptions,
+        available_at=available_at,
+        expires_at=expires_at,
+        timeout=job.timeout,
+        retry=job.retry,
+        cancel_requested=False,
+        payload=job.payload,
+        codec=job.codec,
+        payload_size=len(job.payload),
+        created_at=now,
+        queued_at=available_at,
+        started_at=None,
+        finished_at=None,
+        result=None,
+        error=None,
+        errors=(),
+        progress=None,
+        tags=job.tags,
+        headers=job.headers,
+        metadata=job.metadata,
+        description=job.description,
+        actor=None,
+        on_shutdown=None,
+        executor=None,
+        profile=None,
+        remote_ref=None,
+        dispatched_at=None,
+        payload_ref=None,
+        unique_key=None,
+        unique_until=None,
+        concurrency_key=None,
+        rate_key=None,
+        fair_key=None,
+        schedule=None,
+        tick=None,
+        log_level=None,
+        log_success=None,
+    )
+
+
+class Job:
+    """A job as users read it: decoded values and timezone-aware UTC times. A snapshot, not live."""
+
+    __slots__ = ("row",)
+
+    def __init__(self, row: JobRow) -> None:
+        self.row = row
+
+    @property
+    def id(self) -> str:
+        return self.row.id
+
+    @property
+    def task(self) -> str:
+        return self.row.task
+
+    @property
+    def queue(self) -> str:
+        return self.row.queue
+
+    @property
+    def priority(self) -> int:
+        """Higher is earlier."""
+        return self.row.priority
+
+    @property
+    def state(self) -> State:
+        return self.row.state
+
+    @property
+    def label(self) -> str:
+        """The state in words: a pending job that waits is "scheduled" or "retrying"."""
+        row = self.row
+        if row.state is State.PENDING and not row.ready:
+            return "retrying" if row.failures else "scheduled"
+        if row.state is State.RUNNING and row.cancel_requested:
+            return "cancelling"
+        return str(row.state)
+
+    @property
+    def attempt(self) -> int:
+        """The attempt that runs now, comes next, or was the last, counted from 1."""
+        row = self.row
+        return row.failures if row.state is State.FAILED and row.failures else row.attempt
+
+    @property
+    def max_attempts(self) -> int:
+        return self.row.max_attempts
+
+    @property
+    def lapses(self) -> int:
+        """How often a lease ran out under this job: crashed or frozen workers."""
+        return self.row.lapses
+
+    @property
+    def claims(self) -> int:
+        """How often a worker took the job."""
+        return self.row.claims
+
+    @property
+    def token(self) -> int:
+        """The fencing number of the last claim."""
+        return self.row.token
+
+    @property
+    def owner(self) -> str | None:
+        """The worker that holds the job, or held it last."""
+        return self.row.owner
+
+    @property
+    def cancel_requested(self) -> bool:
+        return self.row.cancel_requested
+
+    @property
+    def arguments(self) -> Any:
+        """The arguments by parameter name, as plain JSON values."""
+        return codec.decode(self.row.payload)
+
+    @property
+    def result(self) -> Any:
+        """What the body returned, as a plain JSON value; None until completed."""
+        return None if self.row.result is None else codec.decode(self.row.result)
+
+    @property
+    def error(self) -> JobError | None:
+        """Why the last attempt did not complete."""
+        return self.row.error
+
+    @property
+    def errors(self) -> tuple[JobError, ...]:
+        """The last 10 errors, oldest first."""
+        return self.row.errors
+
+    @property
+    def progress(self) -> Progress | None:
+        return self.row.progress
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        return self.row.tags
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        return self.row.metadata
+
+    @property
+    def description(self) -> str | None:
+        return self.row.description
+
+    @property
+    def created_at(self) -> datetime:
+        return moment(self.row.created_at)
+
+    @property
+    def available_at(self) -> datetime:
+        """Not started before."""
+        return moment(self.row.available_at)
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """Not started after."""
+        return _moment(self.row.expires_at)
+
+    @property
+    def started_at(self) -> datetime | None:
+        """When the last attempt was claimed."""
+        return _moment(self.row.started_at)
+
+    @property
+    def finished_at(self) -> datetime | None:
+        return _moment(self.row.finished_at)
+
+    @property
+    def lease_until(self) -> datetime | None:
+        """When the holder's right ends unless it is renewed."""
+        return _moment(self.row.lease_until)
+
+    @property
+    def duration(self) -> float | None:
+        """Seconds from the last claim to the end; None until finished."""
+        if self.row.started_at is None or self.row.finished_at is None:
+            return None
+        return (self.row.finished_at - self.row.started_at) / SECOND
+
+    def describe_end(self) -> str:
+        """One line: which job, how it ended, and the stored error."""
+        text = f"job {self.id} ({self.task}) {self.state}"
+        return f"{text}: {self.error.kind}: {self.error.message}" if self.error else text
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready values of every field shown to people; times as ISO 8601 text in UTC."""
+        values: dict[str, Any] = {"id": self.id, "label": self.label}
+        for name in _SHOWN:
+            value = getattr(self, name)
+            if isinstance(value, datetime):
+                value = value.isoformat().replace("+00:00", "Z")
+            values[name] = msgspec.to_builtins(value)
+        return values
+
+    def __repr__(self) -> str:
+        return f"<Job {self.id} {self.task} {self.label}>"
+
+    def __eq__(self, other: object) -> bool:
+        return self.row == other.row if isinstance(other, Job) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((self.row.id, self.row.token, self.row.state))
+
+
+_SHOWN = (
+    "task",
+    "queue",
+    "priority",
+    "state",
+    "attempt",
+    "max_attempts",
+    "claims",
+    "lapses",
+    "token",
+    "owner",
+    "cancel_requested",
+    "arguments",
+    "result",
+    "error",
+    "errors",
+    "progress",
+    "tags",
+    "metadata",
+    "description",
+    "created_at",
+    "available_at",
+    "expires_at",
+    "started_at",
+    "finished_at",
+    "lease_until",
+    "duration",
+)
+
+
+def _moment(value: int | None) -> datetime | None:
+    return None if value is None else moment(value)

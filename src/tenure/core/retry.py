@@ -1,0 +1,60 @@
+"""How long to wait before the next try."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from tenure.core.durations import SECOND, Seconds, micros
+from tenure.errors import ConfigurationError
+
+SHORTEST = SECOND // 10
+"""No backoff is shorter than 0.1 s, so a zero base cannot burn all attempts at once."""
+
+_CEILING = 366 * 86_400.0
+
+
+class RetryPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Exponential backoff: after failure n, wait `min(cap, base * factor ** (n - 1))` seconds.
+
+    `base` and `cap` are seconds (0 to 366 days), `factor` is at least 1, and up to `jitter`
+    (0 to 1) of the wait is taken off at random, so that jobs that failed together spread out.
+    No wait is shorter than 0.1 s. Raises `ConfigurationError` for values outside these ranges.
+    """
+
+    base: float = 5.0
+    factor: float = 3.0
+    cap: float = 3600.0
+    jitter: float = 0.2
+
+    def __post_init__(self) -> None:
+        micros(self.base, "base", maximum=_CEILING)
+        micros(self.cap, "cap", minimum=0.1, maximum=_CEILING)
+        _within("factor", self.factor, 1.0, 1000.0)
+        _within("jitter", self.jitter, 0.0, 1.0)
+
+    @classmethod
+    def constant(cls, seconds: Seconds, *, jitter: float = 0.0) -> RetryPolicy:
+        """The same wait before every try."""
+        wait = micros(seconds, "seconds", maximum=_CEILING) / SECOND
+        return cls(base=wait, factor=1.0, cap=max(wait, 0.1), jitter=jitter)
+
+    def delay(self, failures: int, roll: float) -> int:
+        """Microseconds to wait after `failures` failures (from 1); `roll` is random in [0, 1)."""
+        base = max(self.base * SECOND, SHORTEST)
+        cap = self.cap * SECOND
+        try:
+            wait = min(cap, base * self.factor ** (failures - 1))
+        except OverflowError:
+            wait = cap
+        return max(SHORTEST, round(wait * (1 - self.jitter * roll)))
+
+
+def _within(name: str, value: Any, low: float, high: float) -> None:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not low <= value <= high:
+        raise ConfigurationError(f"{name} must be from {low:g} to {high:g}, not {value!r}")
+
+
+DEFAULT_RETRY = RetryPolicy()

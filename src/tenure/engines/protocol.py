@@ -1,0 +1,224 @@
+"""The seam: all that tenure asks of a store.
+
+An engine keeps rows and applies what `core` decided. Every write that ends or extends an attempt
+shows the token and owner of its claim; an engine refuses it where they no longer match a running
+row. Batches fail item by item. Operations take `now` (microseconds since the epoch); None means
+the engine's own clock, which is the only clock of production use. Every call ends within the
+engine's deadline (10 s unless its URL says otherwise) or raises `EngineUnavailable`.
+
+`tenure.testing.conformance` proves an engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
+from enum import StrEnum
+from typing import NamedTuple, Protocol, Self
+
+import msgspec
+
+from tenure.core.job import JobRow, NewJob
+from tenure.core.lease import Beat, Extension
+from tenure.core.outcomes import Settled, Settlement
+from tenure.core.query import CancelResult, Filter, Page, QueueStats, RequeueResult, Swept
+
+MAX_PAYLOAD = 1024 * 1024
+
+
+class Traits(msgspec.Struct, frozen=True, kw_only=True):
+    """What an engine can do; the docs' engine table is printed from these.
+
+    `durable`: an acknowledged write survives a crash of the process. `shared`: several processes
+    may use one store. `push`: wake-ups reach other processes without polling. `max_payload`: the
+    largest payload and result in bytes.
+    """
+
+    name: str
+    durable: bool
+    shared: bool
+    push: bool
+    max_payload: int = MAX_PAYLOAD
+
+
+class Arm(StrEnum):
+    """The parts of a claim. Explicit, so that histories on two engines can be compared."""
+
+    PROMOTE = "promote"
+    """Due jobs that waited for their time become ready (up to the limit)."""
+
+    DUE = "due"
+    """Ready jobs of known tasks, in the order `rank, id`."""
+
+    LAPSED = "lapsed"
+    """Running jobs of known tasks whose lease ran out, before any due one."""
+
+    EXPIRED = "expired"
+    """Pending jobs of the queues whose `expires_at` passed become expired (up to the limit)."""
+
+
+ALL_ARMS = frozenset(Arm)
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    """Take up to `limit` jobs for `owner`, each under a new token and a lease of `lease` us.
+
+    `tasks` None means any name; else jobs of other names are never touched. `ids` restricts the
+    due and lapsed arms to these jobs.
+    """
+
+    owner: str
+    limit: int
+    lease: int
+    queues: tuple[str, ...] = ("default",)
+    tasks: tuple[str, ...] | None = None
+    ids: tuple[str, ...] = ()
+    arms: frozenset[Arm] = ALL_ARMS
+
+
+class Inserted(NamedTuple):
+    """The answer to one insert. `created` is False when this very id was there already."""
+
+    id: str
+    created: bool
+
+
+class Topic(StrEnum):
+    """What a signal is about."""
+
+    QUEUE = "queue"
+    """Jobs became due in the queue `key`."""
+
+    DONE = "done"
+    """The job `key` reached a final state."""
+
+    CANCEL = "cancel"
+    """The running job `key` was asked to stop, or was taken from its holder."""
+
+    ANY = "any"
+    """Something changed; what, is unknown."""
+
+
+class Signal(NamedTuple):
+    """A hint. Losing every one of them may cost latency, never a job."""
+
+    topic: Topic
+    key: str = ""
+
+
+class Listener(Protocol):
+    """Collects signals from the moment it was made."""
+
+    async def wait(self, timeout: float | None = None) -> frozenset[Signal]:
+        """The signals since the last call; waits up to `timeout` s for one; empty on timeout."""
+        ...
+
+
+class Engine(Protocol):
+    """The core every engine has, and the operate and query facets."""
+
+    @property
+    def traits(self) -> Traits: ...
+
+    @property
+    def url(self) -> str:
+        """Where the jobs are, without secrets: fit to be shown."""
+        ...
+
+    async def __aenter__(self) -> Self:
+        """Open connections and check the schema. Raises `SchemaError` or `EngineUnavailable`."""
+        ...
+
+    async def __aexit__(self, *exc: object) -> None: ...
+
+    def side(self) -> Engine:
+        """An unopened second handle on the same store, for use from another event loop."""
+        ...
+
+    async def migrate(self) -> int:
+        """Create or upgrade the schema; idempotent, safe when several start at once.
+
+        Returns the schema's version.
+        """
+        ...
+
+    async def insert(self, jobs: Sequence[NewJob], *, now: int | None = None) -> list[Inserted]:
+        """Write all jobs or none; one answer per job, in order."""
+        ...
+
+    async def claim(self, claim: Claim, *, now: int | None = None) -> list[JobRow]:
+        """Take jobs, atomically: two claims never return one job under one token.
+
+        Lapsed jobs first, then due ones in the order `rank, id`. The cost does not grow with the
+        backlog, with jobs in the future, other queues or unknown names.
+        """
+        ...
+
+    async def extend(self, beats: Sequence[Beat], *, now: int | None = None) -> list[Extension]:
+        """Prolong leases; one answer per beat, in order.
+
+        Needs a running row with the token and owner of the beat, whose lease has not run out.
+        """
+        ...
+
+    async def settle(
+        self, settlements: Sequence[Settlement], *, now: int | None = None
+    ) -> list[Settled]:
+        """End attempts; one answer per settlement, in order.
+
+        Needs a running row with the token and owner of the settlement. An elapsed lease alone
+        does not refuse it: nobody took the job over.
+        """
+        ...
+
+    async def sweep(self, limit: int, *, now: int | None = None) -> list[Swept]:
+        """Expire overdue jobs and take back lapsed ones, of any task name, up to `limit` of each.
+
+        What is taken back gets a new token and no owner, so its old holder is refused.
+        """
+        ...
+
+    async def get(self, ids: Sequence[str]) -> list[JobRow | None]:
+        """The jobs with these ids, in order; None where there is none."""
+        ...
+
+    async def next_due(
+        self,
+        queues: Sequence[str],
+        tasks: Sequence[str] | None = None,
+        *,
+        now: int | None = None,
+    ) -> int | None:
+        """Microseconds until the earliest pending job of these is due (0: now; None: no job)."""
+        ...
+
+    async def notify(self, signals: Iterable[Signal]) -> None:
+        """Tell every listener of this store that can be reached. Best effort; never raises."""
+        ...
+
+    def listen(self, topics: Iterable[Topic]) -> AbstractAsyncContextManager[Listener]:
+        """Listen for signals of these topics (`ANY` always comes through)."""
+        ...
+
+    async def cancel(
+        self, ids: Sequence[str], *, force: bool = False, now: int | None = None
+    ) -> CancelResult:
+        """Cancel pending jobs at once; ask the holders of running ones, by the cancel flag.
+
+        `force` ends running jobs at once under a new token, so that the holder is refused.
+        """
+        ...
+
+    async def requeue(self, ids: Sequence[str], *, now: int | None = None) -> RequeueResult:
+        """Make final jobs pending again, with fresh budgets; `token` goes on growing."""
+        ...
+
+    async def find(self, where: Filter, page: Page) -> list[JobRow]:
+        """Matching jobs, newest first."""
+        ...
+
+    async def stats(
+        self, queues: Sequence[str] = (), *, now: int | None = None
+    ) -> list[QueueStats]:
+        """The depth of these queues (none given: all that hold jobs), sorted by name."""
+        ...

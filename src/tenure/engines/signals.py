@@ -1,0 +1,87 @@
+"""Signals within a process: who listens, and how a listener is told from any thread."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from threading import Lock
+
+from tenure.engines.protocol import Signal, Topic
+
+
+class LocalListener:
+    """Collects signals for one event loop. Made by a `SignalHub`."""
+
+    def __init__(self, topics: frozenset[Topic]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._topics = topics
+        self._pending: set[Signal] = set()
+        self._scheduled = False
+        self._lock = Lock()
+        self._event = asyncio.Event()
+
+    async def wait(self, timeout: float | None = None) -> frozenset[Signal]:
+        """See `engines.protocol.Listener.wait`."""
+        try:
+            async with asyncio.timeout(timeout):
+                await self._event.wait()
+        except TimeoutError:
+            pass
+        return self._take()
+
+    def offer(self, signals: Iterable[Signal]) -> None:
+        """Note the signals that this listener wants; from any thread."""
+        wanted = [s for s in signals if s.topic in self._topics or s.topic is Topic.ANY]
+        if not wanted:
+            return
+        with self._lock:
+            self._pending.update(wanted)
+            if self._scheduled:
+                return
+            self._scheduled = True
+        try:
+            self._loop.call_soon_threadsafe(self._event.set)
+        except RuntimeError:
+            pass  # the loop is closed, so nobody waits any more
+
+    def _take(self) -> frozenset[Signal]:
+        with self._lock:
+            taken = frozenset(self._pending)
+            self._pending.clear()
+            self._scheduled = False
+            self._event.clear()
+        return taken
+
+
+class SignalHub:
+    """The listeners of one store in this process."""
+
+    def __init__(self) -> None:
+        self._listeners: frozenset[LocalListener] = frozenset()
+        self._lock = Lock()
+
+    def publish(self, signals: Iterable[Signal]) -> None:
+        """Tell every listener; from any thread; never blocks."""
+        listeners = self._listeners
+        if listeners:
+            batch = list(signals)
+            for listener in listeners:
+                listener.offer(batch)
+
+    @property
+    def listened(self) -> bool:
+        """Whether anybody listens."""
+        return bool(self._listeners)
+
+    @asynccontextmanager
+    async def listen(self, topics: Iterable[Topic]) -> AsyncIterator[LocalListener]:
+        """A listener, as long as the block is open."""
+        listener = LocalListener(frozenset(topics))
+        with self._lock:
+            self._listeners |= {listener}
+        try:
+            yield listener
+        finally:
+            with self._lock:
+                self._listeners -= {listener}

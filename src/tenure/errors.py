@@ -1,0 +1,75 @@
+"""Every error tenure raises on purpose. All derive from `TenureError`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tenure.core.job import Job
+
+
+class TenureError(Exception):
+    """Base of all errors raised by tenure."""
+
+
+class ConfigurationError(TenureError, ValueError):
+    """A setting or an option has a value that is not allowed; the message names both."""
+
+
+class UnknownTask(TenureError, LookupError):
+    """The name belongs to no task of this service."""
+
+
+class InvalidArguments(TenureError, TypeError):
+    """Arguments or options are missing, unknown or of the wrong shape."""
+
+
+class PayloadError(TenureError, ValueError):
+    """A value cannot be stored or read back; the message names the path to it."""
+
+
+class InvalidTransition(TenureError, ValueError):
+    """The life cycle has no such step. Seeing this error means a defect in tenure or an engine."""
+
+
+class MissingDependency(TenureError, LookupError):
+    """A parameter marked `INJECTED` was filled by nobody."""
+
+
+class LeaseLost(TenureError):
+    """The lease is gone: it ran out, or the job was settled, cancelled by force or taken over."""
+
+
+class JobNotFound(TenureError, LookupError):
+    """No job has this id (it may have been pruned)."""
+
+
+class EngineUnavailable(TenureError, ConnectionError):
+    """The store did not answer, or not in time. Whether the operation took effect is unknown."""
+
+
+class SchemaError(TenureError):
+    """The store's schema is missing, foreign, or of a version this library cannot use."""
+
+
+class JobEnded(TenureError):
+    """Base of the errors that `result()` raises for a job that did not complete.
+
+    `job` is the final job; its stored error, if any, is in the message.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        super().__init__(job.describe_end())
+
+
+class JobFailed(JobEnded):
+    """The job spent its attempts, or failed in a way that is not retried."""
+
+
+class JobCancelled(JobEnded):
+    """The job was cancelled before it completed."""
+
+
+class JobExpired(JobEnded):
+    """The job's `expires_at` passed before it could start."""

@@ -1,0 +1,1 @@
+"""Hooks: the only seam through which tenure tells what it does."""
