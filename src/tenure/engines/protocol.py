@@ -193,11 +193,18 @@ class Engine(Protocol):
         ...
 
     async def notify(self, signals: Iterable[Signal]) -> None:
-        """Tell every listener of this store that can be reached. Best effort; never raises."""
+        """Tell every listener of this store that can be reached. Best effort; never raises.
+
+        For extra hints only: writes signal by themselves, once they took effect. A job that
+        became ready signals QUEUE, a final state DONE, a cancel of a running job CANCEL.
+        """
         ...
 
     def listen(self, topics: Iterable[Topic]) -> AbstractAsyncContextManager[Listener]:
-        """Listen for signals of these topics (`ANY` always comes through)."""
+        """Listen for signals of these topics (`ANY` always comes through).
+
+        Hears the writes of every handle on this store, and what `notify` was given.
+        """
         ...
 
     async def cancel(
