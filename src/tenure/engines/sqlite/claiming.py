@@ -34,6 +34,8 @@ anybody claims or sweeps, since both remove them."""
 
 def claim(tx: Transaction, claim: Claim, now: int) -> list[JobRow]:
     """See `Engine.claim`."""
+    if claim.limit <= 0:  # SQLite reads a negative limit as none at all
+        return []
     queues = tuple(dict.fromkeys(claim.queues))
     if Arm.PROMOTE in claim.arms:
         _promote(tx, queues, claim.limit, now)

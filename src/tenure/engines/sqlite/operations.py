@@ -122,6 +122,7 @@ def _settle(tx: Transaction, item: Settlement, now: int) -> Settled:
 def _write(tx: Transaction, item: Settlement, flag: int, priority: int, now: int) -> int:
     """Write the branch that belongs to the cancel flag, where the row still has that flag."""
     change = item.if_cancel_requested if flag else item.next
+    check(State.RUNNING, change.event, change.state)
     values = to_column_values(rules.settled_values(priority, change, now))
     values |= {"id": item.id, "token": item.token, "owner": item.owner, "flag": flag}
     return tx.write(_SETTLE_FINAL if change.state.final else _SETTLE_PENDING, values)
@@ -134,6 +135,7 @@ def _fence(tx: Transaction, job_id: str) -> Any:
 
 def sweep(tx: Transaction, limit: int, now: int) -> list[Swept]:
     """See `Engine.sweep`."""
+    limit = max(limit, 0)  # SQLite reads a negative limit as none at all
     queues = [row[0] for row in tx.execute(SQL["overdue_queues"])]
     swept = [Swept(job_id, State.EXPIRED) for job_id in expire(tx, queues, limit, now)]
     for values in tx.execute(SQL["lapsed_anywhere"], {"now": now, "limit": limit}):
