@@ -31,6 +31,14 @@ async def refusal(path: object, kind: type[Exception]) -> str:
     return str(caught.value)
 
 
+def put(path: str, data: bytes) -> None:
+    Path(path).write_bytes(data)
+
+
+def content(path: str) -> bytes:
+    return Path(path).read_bytes()
+
+
 def execute(path: object, *statements: str) -> list[tuple[object, ...]]:
     opened = sqlite3.connect(str(path), isolation_level=None)
     try:
@@ -90,7 +98,7 @@ async def test_a_closed_engine_answers_nothing(path: str):
     engine = SQLiteEngine(path)
     with pytest.raises(EngineUnavailable, match=r"insert: the engine on .* is not open"):
         await engine.insert([make_job()])
-    with pytest.raises(EngineUnavailable, match="get: .* is not open"):
+    with pytest.raises(EngineUnavailable, match=r"get: .* is not open"):
         await engine.get(["a"])
 
 
@@ -123,20 +131,21 @@ async def test_the_columns_are_those_of_a_row(path: str, look: sqlite3.Connectio
 )
 async def test_a_foreign_database_is_refused_untouched(path: str, statements: tuple[str, ...]):
     execute(path, *statements)
-    before = Path(path).read_bytes()
+    before = content(path)
     assert "of another application" in await refusal(path, SchemaError)
-    assert Path(path).read_bytes() == before
+    assert content(path) == before
     assert os.listdir(os.path.dirname(path)) == ["jobs.db"]
 
 
 async def test_a_file_that_is_no_database_is_refused_untouched(path: str):
-    Path(path).write_text("These are my notes, not a database. " * 100)
+    notes = b"These are my notes, not a database. " * 100
+    put(path, notes)
     assert "is not a database" in await refusal(path, SchemaError)
-    assert Path(path).read_text().startswith("These are my notes")
+    assert content(path) == notes
 
 
 async def test_an_empty_file_is_taken(path: str):
-    Path(path).touch()
+    put(path, b"")
     assert await SQLiteEngine(path).migrate() == schema_version()
 
 
