@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -30,3 +31,16 @@ async def open_engine(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIt
     handle = ENGINES[request.param](tmp_path)
     async with AsyncExitStack() as stack:
         yield lambda: stack.enter_async_context(handle())
+
+
+@pytest.fixture(params=list(ENGINES))
+def fresh_engine(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Engine]:
+    """Each call gives an unopened engine on a new and empty store."""
+    folders = (tmp_path / str(number) for number in itertools.count())
+
+    def fresh() -> Engine:
+        folder = next(folders)
+        folder.mkdir()
+        return ENGINES[request.param](folder)()
+
+    return fresh

@@ -31,7 +31,7 @@ pytest.register_assert_rewrite(
         f"{__name__}.{name}"
         for name in (
             "cancel claim claim_arms claim_lapsed concurrency extend ids insert kit"
-            " query requeue settle signals sweep zombies histories"
+            " query requeue settle signals sweep zombies histories ledger"
         ).split()
     )
 )
