@@ -119,7 +119,7 @@ async def test_a_forked_child_is_refused(engine: SQLiteEngine):
     await engine.insert([make_job(id="a")])
     await engine.get(["a"])  # so that there is a reader to inherit
     said = fork(engine)
-    refused = f"was opened by process {os.getpid()}; a connection does not survive a fork"
+    refused = f"was opened by process {os.getpid()}; SQLite does not survive a fork"
     assert said.count(refused) == 2
     assert said.endswith("closed")
     assert (await engine.insert([make_job(id="b")]))[0].created  # and here all goes on

@@ -12,7 +12,7 @@ import pytest
 
 from tenure.engines.protocol import Claim
 from tenure.engines.sqlite import SQLiteEngine, operations
-from tenure.engines.sqlite.thread import GROUP_CALLS, GROUP_ROWS
+from tenure.engines.sqlite.writer import GROUP_CALLS, GROUP_ROWS
 from tenure.errors import EngineUnavailable, PayloadError
 from tests.engines.sqlite.conftest import make_job, new_id
 
@@ -26,13 +26,13 @@ class Commits:
         self.groups: list[int] = []
         writer = engine._writer
         assert writer is not None
-        serve = writer._serve
+        do = writer._do
 
-        def counted(connection, calls):
+        def counted(database, calls):
             self.groups.append(len(calls))
-            serve(connection, calls)
+            do(database, calls)
 
-        writer._serve = counted  # type: ignore[method-assign]
+        writer._do = counted  # type: ignore[method-assign]
 
 
 @asynccontextmanager
