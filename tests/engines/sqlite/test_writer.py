@@ -8,8 +8,10 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
 
+from tenure.core.job import COLUMNS, JobRow, NewJob, new_row
 from tenure.engines.protocol import Claim
 from tenure.engines.sqlite import SQLiteEngine, operations
 from tenure.engines.sqlite.turnstile import Turnstile
@@ -277,3 +279,23 @@ def test_the_plain_insert_names_the_columns_it_is_given():
     text = operations.SQL["insert_plain_job"]
     names = text[text.index("(") + 1 : text.index(")")].replace(",", " ").split()
     assert tuple(names) == operations._PLAIN
+
+
+def test_the_full_insert_names_every_column():
+    text = operations.SQL["insert_job"]
+    names = text[text.index("(") + 1 : text.index(")")].replace(",", " ").split()
+    assert tuple(names) == COLUMNS
+
+
+async def test_rows_with_rarer_columns_are_written_whole(
+    engine: SQLiteEngine, monkeypatch: pytest.MonkeyPatch
+):
+    def with_actor(job: NewJob, now: int) -> JobRow:
+        row = new_row(job, now)
+        return row if job.id == "a" else msgspec.structs.replace(row, actor="me", tick=7)
+
+    monkeypatch.setattr(operations, "new_row", with_actor)
+    answers = await engine.insert([make_job(id="a"), make_job(id="b"), make_job(id="b")])
+    assert [answer.created for answer in answers] == [True, True, False]
+    rows = await engine.get(["a", "b"])
+    assert [(row.actor, row.tick) for row in rows if row] == [(None, None), ("me", 7)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import Any, Generic, Protocol, TypeVar
@@ -49,10 +49,8 @@ class Transaction:
         """How many rows a statement changed."""
         return self._cursor.execute(statement, values).rowcount
 
-    def execute_many(self, statement: str, rows: Sequence[Any]) -> int:
+    def execute_many(self, statement: str, rows: Iterable[Any]) -> int:
         """How many rows a statement changed, run once per item."""
-        if not rows:
-            return 0
         return max(0, self._cursor.executemany(statement, rows).rowcount)
 
 
