@@ -40,6 +40,10 @@ class LeaseLost(TenureError):
     """The lease is gone: it ran out, or the job was settled, cancelled by force or taken over."""
 
 
+class Stopped(TenureError):
+    """Raised by `ctx.check()` in a body that should end: cancelled, timed out, or shutting down."""
+
+
 class JobNotFound(TenureError, LookupError):
     """No job has this id (it may have been pruned)."""
 
