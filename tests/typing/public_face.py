@@ -8,7 +8,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import assert_type
 
-from tenure import INJECTED, BoundTask, Job, JobContext, JobHandle, QueueService, Task, TaskRef, task
+from tenure import (
+    INJECTED,
+    BoundTask,
+    Job,
+    JobContext,
+    JobHandle,
+    QueueService,
+    TaskRef,
+    task,
+)
 from tenure.sync import JobHandle as SyncJobHandle
 
 jobs = QueueService("memory://")
@@ -42,6 +51,7 @@ async def accepted() -> None:
     await jobs.enqueue(TaskRef("reports.render", queue="reports"), month="may")
     await jobs.enqueue("resize", path="a.jpg")
     assert_type(await resize("a.jpg"), str)
+    assert_type(send.bind("somebody"), BoundTask[None])
     await jobs.worker(queues=["mail"], burst=True).run()
 
 
@@ -53,7 +63,7 @@ def accepted_in_sync() -> None:
 
 async def refused() -> None:
     await jobs.enqueue(resize, 7)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
-    await jobs.enqueue(resize, "a", widht=7)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+    await jobs.enqueue(resize, "a", widht=7)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     await jobs.enqueue(resize)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
     resize.bind(path=3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     resize.options(prioritty=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
@@ -62,8 +72,5 @@ async def refused() -> None:
     jobs.sync.enqueue(resize, 7)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
-@jobs.task(max_atempts=5)  # type: ignore[call-overload, untyped-decorator]  # pyright: ignore[reportCallIssue, reportUntypedFunctionDecorator]
+@jobs.task(max_atempts=5)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportUntypedFunctionDecorator]
 async def misspelt() -> None: ...
-
-
-assert_type(send, Task[[str], None])

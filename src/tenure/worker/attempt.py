@@ -40,8 +40,9 @@ _LAST_GRACES = 3
 class Attempt:
     """Runs the body of one claimed job, and tells how it ended.
 
-    `sent_at` is the monotonic time at which the claim was sent. `stop` may be called at any time from the worker's loop. Afterwards `abandoned` is the body
-    that still runs although its attempt is over, if there is one.
+    `sent_at` is the monotonic time at which the claim was sent. `stop` may be called at any time
+    from the worker's loop. Afterwards `abandoned` is the body that still runs although its attempt
+    is over, if there is one, and `fatal` an exception that must end the worker.
     """
 
     def __init__(
