@@ -191,8 +191,8 @@ class LeaseKeeper:
     ) -> None:
         now = self._clock.monotonic()
         with self._lock:
-            if runner is not self._runner:
-                return
+            if runner is not self._runner or runner.over.is_set():
+                return  # what was cut off by the end of the loop has not failed
             if answers is None:
                 filed = self._book.failed(request, now)
             else:
