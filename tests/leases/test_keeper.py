@@ -321,7 +321,9 @@ def test_progress_reaches_the_store(desk):
     assert [beat.progress for beat in client.beats] == [Progress(3, 10, "go"), None]
 
 
-def test_a_suspension_is_noticed_when_the_process_wakes(desk):
+def test_a_suspension_is_noticed_when_the_process_wakes(desk, monkeypatch):
+    assert keeper_module.LONGEST_WAIT <= 1
+    monkeypatch.setattr(keeper_module, "LONGEST_WAIT", 0.05)
     client = Client()
     desk.clock.on_advance = lambda: None  # the loop's own timers have not moved
     desk.keeper.register(client, [desk.lease()])
@@ -329,6 +331,18 @@ def test_a_suspension_is_noticed_when_the_process_wakes(desk):
     until(lambda: desk.signals, 5)
     assert desk.signals[0][:2] == ("j1", "deadline")
     assert client.batches == []
+
+
+def test_a_keeper_that_overslept_is_woken_by_whoever_comes(desk):
+    client = Client()
+    desk.keeper.register(client, [desk.lease("old")])
+    until(lambda: desk.keeper._planned == desk.clock.now + 10)
+    desk.clock.on_advance = lambda: None
+    desk.clock.advance(20)
+    woken = []
+    desk.keeper._runner.wake = lambda: woken.append(True)
+    desk.keeper.register(client, [desk.lease("new")])
+    assert woken
 
 
 # Signals
