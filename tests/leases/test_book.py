@@ -7,27 +7,35 @@ import math
 import pytest
 
 from tenure.core.job import Progress
-from tenure.core.lease import Busy, Extended, Lost
+from tenure.core.lease import Busy, Extended, Extension, Lost
 from tenure.core.retry import RetryPolicy
-from tenure.leases.book import JITTER, MAX_BATCH
+from tenure.leases.book import JITTER, MAX_BATCH, Book, Request
+from tenure.leases.lease import Lease
 from tests.leases.kit import Client, make_book, make_lease
 
 NOW = 1000.0
 
 
-def extended(request, seconds=None, **flags):
+def extended(request: Request, seconds: float | None = None, **flags: bool) -> list[Extension]:
     return [Extended(beat.seconds if seconds is None else seconds, **flags)
             for beat in request.beats]  # fmt: skip
 
 
-def one(book, now):
+def one(book: Book, now: float) -> Request:
     """The one request that is due."""
     filed = book.due(now)
     assert len(filed.requests) == 1
     return filed.requests[0]
 
 
-def kept(*leases, client=None, jitter=0.0):
+def wake(book: Book) -> float:
+    """When the book wants to be looked at."""
+    at = book.next_wake()
+    assert at is not None
+    return at
+
+
+def kept(*leases: Lease, client: Client | None = None, jitter: float = 0.0) -> Book:
     book = make_book(jitter)
     book.add(client or Client(), leases)
     return book
@@ -43,7 +51,7 @@ def test_the_first_renewal_is_a_third_after_the_sending_of_the_claim():
 
 def test_a_first_renewal_whose_time_has_passed_is_due_at_once():
     book = kept(make_lease("j1", NOW - 12))
-    assert one(book, NOW)
+    assert one(book, NOW).beats[0].id == "j1"
 
 
 def test_a_shorter_grant_is_renewed_after_a_third_of_it():
@@ -84,13 +92,13 @@ def test_every_renewal_asks_for_the_full_length_and_never_shortens():
 def test_jitter_only_makes_renewals_earlier_and_keeps_batches_whole(jitter):
     leases = [make_lease(f"j{i}", NOW) for i in range(20)]
     book = kept(*leases, jitter=jitter)
-    wake = book.next_wake()
-    assert wake == pytest.approx(NOW + 10 * (1 - jitter))
-    assert 9 <= wake - NOW <= 10
-    request = one(book, wake)
+    first = wake(book)
+    assert first == pytest.approx(NOW + 10 * (1 - jitter))
+    assert 9 <= first - NOW <= 10
+    request = one(book, first)
     assert len(request.beats) == 20
-    book.answered(request, extended(request), wake)
-    assert len(one(book, book.next_wake()).beats) == 20
+    book.answered(request, extended(request), first)
+    assert len(one(book, wake(book)).beats) == 20
 
 
 def test_what_is_due_within_a_quarter_interval_goes_along():
@@ -151,6 +159,12 @@ def test_a_lease_in_flight_is_not_sent_again():
     assert book.next_wake() == NOW + 27
 
 
+def test_a_lease_in_flight_is_not_taken_along_just_before_its_deadline():
+    book = kept(make_lease("a", NOW), make_lease("b", NOW + 15))
+    one(book, NOW + 10)
+    assert [beat.id for beat in one(book, NOW + 25).beats] == ["b"]
+
+
 def test_a_nudge_makes_due():
     book = kept(make_lease("j1", NOW))
     book.nudge(["j1", "unknown"], NOW + 1)
@@ -185,7 +199,7 @@ def test_removed_leases_ignore_the_late_answer():
     assert book.remove([lease]) == [lease]
     assert book.remove([lease]) == []
     deadline = lease._deadline
-    answers = [Lost("taken"), Extended(30.0, cancel_requested=True)]
+    answers: list[Extension] = [Lost("taken"), Extended(30.0, cancel_requested=True)]
     filed = book.answered(request, answers, NOW + 10)
     assert filed.lost == []
     assert filed.cancelled == [other]
@@ -285,7 +299,7 @@ def test_busy_ends_a_streak_and_may_ask_to_stop():
     lease = make_lease("j1", NOW)
     book = kept(lease)
     book.failed(one(book, NOW + 10), NOW + 10)
-    request = one(book, book.next_wake())
+    request = one(book, wake(book))
     assert book.answered(request, [Busy(cancel_requested=True)], NOW + 11).cancelled == [lease]
     assert lease.cancel_requested
     assert book.next_wake() == request.sent_at + 10
@@ -338,7 +352,7 @@ def test_retries_follow_the_policy_and_then_half_of_what_is_left():
         else:
             waits.append(wait)
             assert wait <= left / 2 + 1e-9
-        now = book.next_wake()
+        now = wake(book)
     assert waits[:3] == [1.0, 2.0, 4.0]
     assert waits[3] == pytest.approx(5.0)  # not 8: ten are left
     assert now == NOW + 27
@@ -361,7 +375,7 @@ def test_a_success_resets_the_backoff():
 def test_a_failed_batch_is_retried_whole():
     book = kept(*(make_lease(f"j{i}", NOW + i / 10) for i in range(20)))
     book.failed(one(book, NOW + 10), NOW + 15)
-    request = one(book, book.next_wake())
+    request = one(book, wake(book))
     assert len(request.beats) == 20
 
 
@@ -391,6 +405,12 @@ def test_a_failure_after_the_deadline_ends_the_lease():
     assert filed.delay is None
 
 
+def answered_and_due(book: Book, request: Request, answers: list[Extension], now: float) -> Request:
+    """File the answers at once; the request that is due at `now`."""
+    book.answered(request, answers, request.sent_at)
+    return one(book, now)
+
+
 def test_progress_goes_with_the_next_beat_until_it_arrived():
     lease = make_lease("j1", NOW)
     book = kept(lease)
@@ -401,11 +421,13 @@ def test_progress_goes_with_the_next_beat_until_it_arrived():
     request = one(book, NOW + 10.5)
     assert request.beats[0].progress == Progress(1)
     lease.report(Progress(2))
-    book.answered(request, [Busy()], NOW + 10.5)
-    request = one(book, NOW + 20.5)
+    request = answered_and_due(book, request, extended(request), NOW + 20.5)
     assert request.beats[0].progress == Progress(2)
-    book.answered(request, extended(request), NOW + 20.5)
-    assert one(book, NOW + 30.5).beats[0].progress is None
+    # A locked row takes no progress.
+    request = answered_and_due(book, request, [Busy()], NOW + 30.5)
+    assert request.beats[0].progress == Progress(2)
+    request = answered_and_due(book, request, extended(request), NOW + 40.5)
+    assert request.beats[0].progress is None
 
 
 def test_discarding_a_client_forgets_its_leases_only():
@@ -458,7 +480,7 @@ def test_a_client_need_not_be_hashable():
         __hash__ = None  # type: ignore[assignment]
 
     book = kept(make_lease("j1", NOW), client=Odd())
-    assert one(book, NOW + 10)
+    assert len(one(book, NOW + 10).beats) == 1
 
 
 @pytest.mark.parametrize(

@@ -230,4 +230,5 @@ class Keeping(RuleBasedStateMachine):
 
 
 TestKeeping = Keeping.TestCase
-TestKeeping.settings = settings(stateful_step_count=60)
+profile = settings()  # the one in force
+TestKeeping.settings = settings(max_examples=3 * profile.max_examples, stateful_step_count=60)

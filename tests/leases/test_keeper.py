@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections.abc import Callable
+from functools import partial
 
 import anyio
 import pytest
@@ -16,7 +18,7 @@ from tenure.leases import keeper as keeper_module
 from tenure.leases import link as link_module
 from tenure.leases.keeper import LeaseKeeper, default_keeper
 from tenure.observe.hooks import Hooks
-from tests.leases.kit import Client, Desk, hang, opened, until
+from tests.leases.kit import Answer, Client, Desk, grant, hang, opened, until
 
 
 def quiet(desk: Desk):
@@ -26,6 +28,10 @@ def quiet(desk: Desk):
 def tick(desk: Desk, seconds: float = 10.0):
     desk.clock.advance(seconds)
     quiet(desk)
+
+
+def retried(desk: Desk, times: int) -> bool:
+    return len(desk.named("lease.transient_retry")) == times
 
 
 def test_leases_are_renewed_in_one_batch_on_the_keepers_thread(desk):
@@ -148,13 +154,10 @@ def test_a_client_that_resists_cancellation_holds_up_its_own_leases_only(desk):
 
 
 def test_a_request_is_cut_off_and_retried(desk):
-    answers = [hang]
+    answers: list[Answer] = [hang]
 
     async def first_hangs(beats):
-        return await (answers.pop()(beats) if answers else grant_all(beats))
-
-    async def grant_all(beats):
-        return [Extended(beat.seconds) for beat in beats]
+        return await (answers.pop() if answers else grant)(beats)
 
     client = Client(first_hangs)
     lease = desk.lease(length=1.0)
@@ -168,7 +171,7 @@ def test_a_request_is_cut_off_and_retried(desk):
     assert not lease.lost
 
 
-def raising(error, *, times=1):
+def raising(error: BaseException, *, times: int = 1) -> Answer:
     left = [error] * times
 
     async def answer(beats):
@@ -216,7 +219,7 @@ def test_a_streak_of_failures_warns_once(desk, caplog):
     desk.keeper.register(client, desk.leases(3))
     desk.clock.advance(10)
     for count in range(1, 4):
-        until(lambda n=count: len(desk.named("lease.transient_retry")) == n)
+        until(partial(retried, desk, count))
         desk.clock.advance(5)
     quiet(desk)
     warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
@@ -239,7 +242,7 @@ def test_an_open_that_fails_is_retried(desk):
     desk.keeper.register(client, [lease])
     desk.clock.advance(10)
     for count in (1, 2):
-        until(lambda n=count: len(desk.named("lease.transient_retry")) == n)
+        until(partial(retried, desk, count))
         desk.clock.advance(1)
     quiet(desk)
     assert client.opened == 3
@@ -349,7 +352,7 @@ def test_a_keeper_that_overslept_is_woken_by_whoever_comes(desk):
 
 
 def test_signals_are_posted_where_the_holder_wants_them(desk):
-    posted = []
+    posted: list[Callable[[], None]] = []
     lease = desk.lease(post=posted.append)
     desk.keeper.register(Client(), [lease])
     desk.clock.advance(27)
@@ -361,7 +364,7 @@ def test_signals_are_posted_where_the_holder_wants_them(desk):
 
 
 def test_signals_reach_an_event_loop(desk):
-    async def main():
+    async def main() -> None:
         told = asyncio.Event()
         loop = asyncio.get_running_loop()
         threads = []

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 
 from tenure.clock import SYSTEM_CLOCK
 from tenure.core.lease import Extended, lease_times
@@ -15,10 +16,10 @@ from tenure.leases.lease import Lease
 from tests.leases.kit import Client, Desk, until
 
 
-def at_once(count, work):
+def at_once(count: int, work: Callable[[int], object]) -> None:
     """Run `work(i)` in `count` threads that start together; failures are raised here."""
     barrier = threading.Barrier(count)
-    errors = []
+    errors: list[BaseException] = []
 
     def run(i):
         barrier.wait()
@@ -114,7 +115,7 @@ def test_readers_see_no_lease_come_back(scaled):
     client = Client(late)
     stop = threading.Event()
     leases: list[Lease] = []
-    back = []
+    back: list[Lease] = []
 
     def read():
         seen = set()

@@ -77,6 +77,19 @@ def test_what_was_seen_lost_stays_lost():
     assert lease.lost
 
 
+def test_a_reader_that_sees_it_lost_during_a_renewal_is_right(monkeypatch):
+    clock, lease = lease_at()
+
+    def meanwhile(times, sent_at, seconds):
+        clock.advance(27)
+        assert lease.lost
+        return sent_at + seconds
+
+    monkeypatch.setattr("tenure.leases.lease._own_deadline", meanwhile)
+    assert not lease._prolong(clock.now, 60.0, clock.now)
+    assert lease.lost
+
+
 def test_a_late_answer_does_not_bring_a_lease_back_that_nobody_looked_at():
     clock, lease = lease_at()
     clock.advance(28)
