@@ -38,7 +38,12 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class QueueStats(msgspec.Struct, frozen=True):
-    """The depth of one queue. `oldest_due`: microseconds that the first due job has waited."""
+    """The depth of one queue.
+
+    `pending` counts what is due, `scheduled` what waits for its `available_at`. `running` includes
+    `lapsed`: those whose lease ran out. `oldest_due`: microseconds since the first due job became
+    due; None when none is.
+    """
 
     queue: str
     pending: int = 0

@@ -45,16 +45,19 @@ class Arm(StrEnum):
     """The parts of a claim. Explicit, so that histories on two engines can be compared."""
 
     PROMOTE = "promote"
-    """Due jobs that waited for their time become ready (up to the limit)."""
+    """Jobs of the queues that waited for their time, and whose time has come, become ready: up to
+    the limit, of any task name, in the order `available_at, id`."""
 
     DUE = "due"
     """Ready jobs of known tasks, in the order `rank, id`."""
 
     LAPSED = "lapsed"
-    """Running jobs of known tasks whose lease ran out, before any due one."""
+    """Running jobs of known tasks whose lease ran out, before any due one, in the order
+    `lease_until, id`. `rules.admit` says whether what was taken may still run."""
 
     EXPIRED = "expired"
-    """Pending jobs of the queues whose `expires_at` passed become expired (up to the limit)."""
+    """Pending jobs of the queues whose `expires_at` passed become expired: up to the limit, of any
+    task name, in the order `expires_at, id`."""
 
 
 ALL_ARMS = frozenset(Arm)
@@ -63,8 +66,8 @@ ALL_ARMS = frozenset(Arm)
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
     """Take up to `limit` jobs for `owner`, each under a new token and a lease of `lease` us.
 
-    `tasks` None means any name; else jobs of other names are never touched. `ids` restricts the
-    due and lapsed arms to these jobs.
+    `tasks` None means any name; else jobs of other names are never taken. `ids` restricts the
+    due and lapsed arms to these jobs. The arms work in the order promote, expired, lapsed, due.
     """
 
     owner: str
@@ -143,7 +146,11 @@ class Engine(Protocol):
         ...
 
     async def insert(self, jobs: Sequence[NewJob], *, now: int | None = None) -> list[Inserted]:
-        """Write all jobs or none; one answer per job, in order."""
+        """Write all jobs or none; one answer per job, in order.
+
+        An id that is there already, or earlier in the batch, changes nothing. Raises
+        `PayloadError` for a payload larger than `traits.max_payload`.
+        """
         ...
 
     async def claim(self, claim: Claim, *, now: int | None = None) -> list[JobRow]:
@@ -158,6 +165,8 @@ class Engine(Protocol):
         """Prolong leases; one answer per beat, in order.
 
         Needs a running row with the token and owner of the beat, whose lease has not run out.
+        Else `Lost`, whose reason is `gone` (no such job), `lapsed` (the lease ran out, though
+        nobody took the job yet), `settled` (under this very token) or `taken`.
         """
         ...
 
@@ -167,14 +176,16 @@ class Engine(Protocol):
         """End attempts; one answer per settlement, in order.
 
         Needs a running row with the token and owner of the settlement. An elapsed lease alone
-        does not refuse it: nobody took the job over.
+        does not refuse it: nobody took the job over. Answers `already` where the token and owner
+        match a row that no longer runs, `lost` where they do not match.
         """
         ...
 
     async def sweep(self, limit: int, *, now: int | None = None) -> list[Swept]:
         """Expire overdue jobs and take back lapsed ones, of any task name, up to `limit` of each.
 
-        What is taken back gets a new token and no owner, so its old holder is refused.
+        What is taken back gets a new token and no owner, so its old holder is refused. The
+        expired come first; each in the order of the claim's arms.
         """
         ...
 
@@ -189,15 +200,25 @@ class Engine(Protocol):
         *,
         now: int | None = None,
     ) -> int | None:
-        """Microseconds until the earliest pending job of these is due (0: now; None: no job)."""
+        """Microseconds until the earliest pending job of these is due (0: now; None: no job).
+
+        `tasks` None means any name. Leases and `expires_at` do not count.
+        """
         ...
 
     async def notify(self, signals: Iterable[Signal]) -> None:
-        """Tell every listener of this store that can be reached. Best effort; never raises."""
+        """Tell every listener of this store that can be reached. Best effort; never raises.
+
+        For extra hints only: writes signal by themselves, once they took effect. A job that
+        became ready signals QUEUE, a final state DONE, a cancel of a running job CANCEL.
+        """
         ...
 
     def listen(self, topics: Iterable[Topic]) -> AbstractAsyncContextManager[Listener]:
-        """Listen for signals of these topics (`ANY` always comes through)."""
+        """Listen for signals of these topics (`ANY` always comes through).
+
+        Hears the writes of every handle on this store, and what `notify` was given.
+        """
         ...
 
     async def cancel(
@@ -206,19 +227,26 @@ class Engine(Protocol):
         """Cancel pending jobs at once; ask the holders of running ones, by the cancel flag.
 
         `force` ends running jobs at once under a new token, so that the holder is refused.
+        An id that is given twice is answered once.
         """
         ...
 
     async def requeue(self, ids: Sequence[str], *, now: int | None = None) -> RequeueResult:
-        """Make final jobs pending again, with fresh budgets; `token` goes on growing."""
+        """Make final jobs pending again, with fresh budgets; `token` goes on growing.
+
+        An id that is given twice is answered once.
+        """
         ...
 
     async def find(self, where: Filter, page: Page) -> list[JobRow]:
-        """Matching jobs, newest first."""
+        """Matching jobs, newest first. Raises `ConfigurationError` for a limit out of range."""
         ...
 
     async def stats(
         self, queues: Sequence[str] = (), *, now: int | None = None
     ) -> list[QueueStats]:
-        """The depth of these queues (none given: all that hold jobs), sorted by name."""
+        """The depth of these queues (none given: all that hold jobs), sorted by name.
+
+        A queue that was asked for and holds no job is answered with zeros.
+        """
         ...

@@ -7,7 +7,22 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from threading import Lock
 
+from tenure.core.states import State
 from tenure.engines.protocol import Signal, Topic
+
+
+def signals_of(changes: Iterable[tuple[str, str, State, bool]]) -> list[Signal]:
+    """The QUEUE and DONE signals that follow from rows written as (id, queue, state, ready).
+
+    Each signal once, in the order first met. A pending row that is not ready wakes nobody.
+    """
+    signals: dict[Signal, None] = {}
+    for job_id, queue, state, ready in changes:
+        if state.final:
+            signals[Signal(Topic.DONE, job_id)] = None
+        elif state is State.PENDING and ready:
+            signals[Signal(Topic.QUEUE, queue)] = None
+    return list(signals)
 
 
 class LocalListener:

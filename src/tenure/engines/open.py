@@ -1,0 +1,111 @@
+"""From a URL to an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit, urlunsplit
+
+from tenure.clock import SYSTEM_CLOCK, Clock
+from tenure.engines.protocol import Engine
+from tenure.errors import ConfigurationError
+
+_HIDDEN = "***"
+_SECRET_WORDS = ("password", "passwd", "secret", "token", "key")
+Maker = Callable[[SplitResult, Clock], Engine]
+
+
+def open_engine(url: str, *, clock: Clock = SYSTEM_CLOCK) -> Engine:
+    """The engine that a URL names, not opened yet: use it with `async with`.
+
+    - `memory://`: in this process, for tests
+    - `sqlite:///jobs.db` (relative to the working directory), `sqlite:////var/lib/app/jobs.db`;
+      with `?synchronous=full` or `normal`, and `timeout=` seconds until a call gives up
+
+    Raises `ConfigurationError` naming what is wrong and what is allowed.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in _MAKERS:
+        allowed = ", ".join(f"{scheme}://" for scheme in _MAKERS)
+        raise ConfigurationError(
+            f"{redact(url)!r} names no known engine; a URL begins with one of {allowed}"
+        )
+    return _MAKERS[parts.scheme](parts, clock)
+
+
+def redact(url: str) -> str:
+    """The URL with its passwords hidden, fit to be shown."""
+    parts = urlsplit(url)
+    netloc = parts.netloc
+    if "@" in netloc:
+        user, _, host = netloc.rpartition("@")
+        name, colon, _ = user.partition(":")
+        netloc = f"{name}{colon}{_HIDDEN if colon else ''}@{host}"
+    query = "&".join(_redact_parameter(item) for item in parts.query.split("&") if item)
+    shown = urlunsplit(parts._replace(netloc=netloc, query=query))
+    # urlunsplit drops the slashes of an empty host: sqlite:///x would come back as sqlite:/x.
+    prefix = f"{parts.scheme}://"
+    if url.startswith(prefix) and not shown.startswith(prefix):
+        shown = prefix + shown.removeprefix(f"{parts.scheme}:")
+    return shown
+
+
+def _redact_parameter(item: str) -> str:
+    name, equals, _ = item.partition("=")
+    secret = any(word in name.lower() for word in _SECRET_WORDS)
+    return f"{name}{equals}{_HIDDEN}" if secret and equals else item
+
+
+def _parameters(parts: SplitResult, allowed: tuple[str, ...]) -> Mapping[str, str]:
+    """The query parameters, each at most once and known."""
+    found: dict[str, str] = {}
+    for name, value in parse_qsl(parts.query, keep_blank_values=True):
+        if name not in allowed:
+            choice = f"allowed: {', '.join(allowed)}" if allowed else "it takes none"
+            raise ConfigurationError(f"{parts.scheme}:// has no parameter {name!r}; {choice}")
+        if name in found:
+            raise ConfigurationError(f"the parameter {name!r} is given twice")
+        found[name] = value
+    if parts.fragment:
+        raise ConfigurationError("a '#' in a path must be written as %23")
+    return found
+
+
+def _memory(parts: SplitResult, clock: Clock) -> Engine:
+    from tenure.engines.memory import MemoryEngine
+
+    _parameters(parts, ())
+    if parts.netloc or parts.path:
+        raise ConfigurationError("memory:// takes no path")
+    return MemoryEngine(clock=clock)
+
+
+def _sqlite(parts: SplitResult, clock: Clock) -> Engine:
+    from tenure.engines.sqlite import SQLiteEngine
+
+    given = _parameters(parts, ("synchronous", "timeout"))
+    if parts.netloc:
+        raise ConfigurationError(
+            f"sqlite:// takes no host, but has {parts.netloc!r}; a relative path has three slashes "
+            f"(sqlite:///jobs.db), an absolute one four (sqlite:////var/lib/app/jobs.db)"
+        )
+    path = unquote(parts.path.removeprefix("/"))
+    if not path:
+        raise ConfigurationError("sqlite:// needs a path, as in sqlite:///jobs.db")
+    if path == ":memory:" or "\x00" in path:
+        raise ConfigurationError(f"sqlite:// needs a file, not {path!r}; memory:// keeps no file")
+    synchronous = given.get("synchronous", "full")
+    return SQLiteEngine(
+        path, synchronous=synchronous, timeout=_seconds(given.get("timeout")), clock=clock
+    )
+
+
+def _seconds(value: str | None, default: float = 10.0) -> float:
+    if value is None:
+        return default
+    try:
+        return float(value)
+    except ValueError:
+        raise ConfigurationError(f"timeout must be a number of seconds, not {value!r}") from None
+
+
+_MAKERS: Mapping[str, Maker] = {"memory": _memory, "sqlite": _sqlite}

@@ -1,0 +1,281 @@
+"""The engine on a SQLite file."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from threading import Lock
+from typing import Self
+
+from tenure.clock import SYSTEM_CLOCK, Clock
+from tenure.core.job import JobRow, NewJob
+from tenure.core.lease import Beat, Extension
+from tenure.core.outcomes import Settled, Settlement
+from tenure.core.query import (
+    PAGE_MAX,
+    CancelResult,
+    Filter,
+    Page,
+    QueueStats,
+    RequeueResult,
+    Swept,
+)
+from tenure.engines.protocol import Claim, Inserted, Signal, Topic, Traits
+from tenure.engines.signals import LocalListener, SignalHub, signals_of
+from tenure.engines.sqlite import claiming, operations, queries
+from tenure.engines.sqlite.connection import Place, connect, connect_reader, schema_version
+from tenure.engines.sqlite.thread import (
+    Answer,
+    Call,
+    ConnectionThread,
+    Reader,
+    Transaction,
+    Work,
+    Writer,
+)
+from tenure.engines.sqlite.watch import Watch
+from tenure.errors import ConfigurationError, EngineUnavailable, PayloadError
+
+TRAITS = Traits(name="sqlite", durable=True, shared=True, push=False)
+SYNCHRONOUS = ("full", "normal")
+
+
+class SQLiteEngine:
+    """Keeps jobs in one file, shared by the processes of one machine.
+
+    `synchronous="full"` (the default): what was acknowledged survives a power cut; with `"normal"`
+    it survives a crash of the process. `timeout`: seconds until a call gives up. `clock` is the
+    store's clock. Can be opened again after it was closed, and awaited from any event loop of the
+    process that opened it.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        synchronous: str = "full",
+        timeout: float = 10.0,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        if synchronous not in SYNCHRONOUS:
+            allowed = " or ".join(SYNCHRONOUS)
+            raise ConfigurationError(f"synchronous must be {allowed}, not {synchronous!r}")
+        if not 0 < timeout <= 3600:
+            raise ConfigurationError(f"timeout must be above 0 and at most 3600, not {timeout:g}")
+        # Fixed now: a later change of the working directory must not lead to another file.
+        self._place = Place(os.path.abspath(path), synchronous, float(timeout))
+        self._clock = clock
+        self._hub = SignalHub()
+        self._pid = 0
+        self._writer: Writer | None = None
+        self._reader: Reader | None = None
+        self._listening = 0
+        self._lock = Lock()
+
+    @property
+    def traits(self) -> Traits:
+        return TRAITS
+
+    @property
+    def url(self) -> str:
+        """The file as an absolute URL."""
+        return f"sqlite:///{self._place.path}"
+
+    def side(self) -> SQLiteEngine:
+        """See `Engine.side`. Hears at once what this one writes, and the other way round."""
+        place = self._place
+        other = SQLiteEngine(
+            place.path, synchronous=place.synchronous, timeout=place.timeout, clock=self._clock
+        )
+        other._hub = self._hub
+        return other
+
+    async def __aenter__(self) -> Self:
+        if self._writer is not None and self._pid == os.getpid():
+            raise ConfigurationError(f"the engine on {self._place.path} is open already")
+        self._pid = os.getpid()
+        self._writer = Writer(
+            "tenure-sqlite-writer",
+            lambda: connect(self._place),
+            self._clock.time_us,
+            timeout=self._place.timeout,
+            told=self._tell,
+            look=Watch(self._hub).look,
+        )
+        self._writer.start()
+        try:
+            await self._call(self._writer, "open", lambda tx, now: None, None)
+        except BaseException:
+            await self.__aexit__()
+            raise
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        threads = [thread for thread in (self._reader, self._writer) if thread is not None]
+        self._reader = self._writer = None
+        if self._pid != os.getpid():
+            return  # forked: neither threads nor connections are ours to end
+        for thread in threads:
+            await asyncio.shield(thread.stop().future)
+
+    async def migrate(self) -> int:
+        """See `Engine.migrate`. Opening does the same; so this works on a closed engine, too."""
+        if self._writer is None:
+            async with self:
+                pass
+        return schema_version()
+
+    async def insert(self, jobs: Sequence[NewJob], *, now: int | None = None) -> list[Inserted]:
+        """See `Engine.insert`."""
+        for job in jobs:
+            if len(job.payload) > TRAITS.max_payload:
+                raise PayloadError(
+                    f"job {job.id} ({job.task}): the payload has {len(job.payload)} bytes; "
+                    f"at most {TRAITS.max_payload} are allowed"
+                )
+        return await self._write(
+            "insert", lambda tx, at: operations.insert(tx, jobs, at), now, len(jobs)
+        )
+
+    async def claim(self, claim: Claim, *, now: int | None = None) -> list[JobRow]:
+        """See `Engine.claim`."""
+        return await self._write(
+            "claim", lambda tx, at: claiming.claim(tx, claim, at), now, claim.limit
+        )
+
+    async def extend(self, beats: Sequence[Beat], *, now: int | None = None) -> list[Extension]:
+        """See `Engine.extend`."""
+        return await self._write(
+            "extend", lambda tx, at: operations.extend(tx, beats, at), now, len(beats)
+        )
+
+    async def settle(
+        self, settlements: Sequence[Settlement], *, now: int | None = None
+    ) -> list[Settled]:
+        """See `Engine.settle`."""
+        return await self._write(
+            "settle", lambda tx, at: operations.settle(tx, settlements, at), now, len(settlements)
+        )
+
+    async def sweep(self, limit: int, *, now: int | None = None) -> list[Swept]:
+        """See `Engine.sweep`."""
+        return await self._write(
+            "sweep", lambda tx, at: operations.sweep(tx, limit, at), now, limit
+        )
+
+    async def cancel(
+        self, ids: Sequence[str], *, force: bool = False, now: int | None = None
+    ) -> CancelResult:
+        """See `Engine.cancel`."""
+        return await self._write(
+            "cancel", lambda tx, at: operations.cancel(tx, ids, force, at), now, len(ids)
+        )
+
+    async def requeue(self, ids: Sequence[str], *, now: int | None = None) -> RequeueResult:
+        """See `Engine.requeue`."""
+        return await self._write(
+            "requeue", lambda tx, at: operations.requeue(tx, ids, at), now, len(ids)
+        )
+
+    async def get(self, ids: Sequence[str]) -> list[JobRow | None]:
+        """See `Engine.get`."""
+        return await self._read("get", lambda tx, at: queries.get(tx, ids), None)
+
+    async def next_due(
+        self, queues: Sequence[str], tasks: Sequence[str] | None = None, *, now: int | None = None
+    ) -> int | None:
+        """See `Engine.next_due`."""
+        return await self._read(
+            "next_due", lambda tx, at: queries.next_due(tx, queues, tasks, at), now
+        )
+
+    async def find(self, where: Filter, page: Page) -> list[JobRow]:
+        """See `Engine.find`."""
+        if not 1 <= page.limit <= PAGE_MAX:
+            raise ConfigurationError(f"limit must be from 1 to {PAGE_MAX}, not {page.limit}")
+        return await self._read("find", lambda tx, at: queries.find(tx, where, page), None)
+
+    async def stats(
+        self, queues: Sequence[str] = (), *, now: int | None = None
+    ) -> list[QueueStats]:
+        """See `Engine.stats`."""
+        return await self._read("stats", lambda tx, at: queries.stats(tx, queues, at), now)
+
+    async def notify(self, signals: Iterable[Signal]) -> None:
+        """See `Engine.notify`. Other processes hear of writes only, by looking at the file."""
+        self._hub.publish(signals)
+
+    @asynccontextmanager
+    async def listen(self, topics: Iterable[Topic]) -> AsyncIterator[LocalListener]:
+        """See `Engine.listen`. Writes of other processes are heard within about 0.25 s."""
+        writer = self._opened("listen", self._writer)
+        async with self._hub.listen(topics) as listener:
+            self._count_listeners(writer, 1)
+            try:
+                yield listener
+            finally:
+                self._count_listeners(writer, -1)
+
+    def _count_listeners(self, writer: Writer, step: int) -> None:
+        with self._lock:
+            self._listening += step
+            writer.watch = self._listening > 0
+        if step > 0:
+            writer.nudge()
+
+    def _tell(self, tx: Transaction) -> None:
+        if self._hub.listened:
+            hints = [Signal(Topic.CANCEL, job_id) for job_id in dict.fromkeys(tx.hints)]
+            self._hub.publish(signals_of(tx.changes) + hints)
+
+    async def _write(self, name: str, work: Work[Answer], now: int | None, rows: int) -> Answer:
+        writer = self._opened(name, self._writer)
+        return await self._call(writer, name, work, now, rows)
+
+    async def _read(self, name: str, work: Work[Answer], now: int | None) -> Answer:
+        self._opened(name, self._writer)
+        return await self._call(self._started_reader(), name, work, now)
+
+    def _started_reader(self) -> Reader:
+        with self._lock:
+            if self._reader is None:
+                self._reader = Reader(
+                    "tenure-sqlite-reader",
+                    lambda: connect_reader(self._place),
+                    self._clock.time_us,
+                    timeout=self._place.timeout,
+                )
+                self._reader.start()
+            return self._reader
+
+    def _opened(self, name: str, writer: Writer | None) -> Writer:
+        if writer is None:
+            raise EngineUnavailable(f"{name}: the engine on {self._place.path} is not open")
+        if self._pid != os.getpid():
+            raise EngineUnavailable(
+                f"{name}: the engine on {self._place.path} was opened by process {self._pid}; "
+                f"a connection does not survive a fork: open a new service in this process"
+            )
+        return writer
+
+    async def _call(
+        self,
+        thread: ConnectionThread,
+        name: str,
+        work: Work[Answer],
+        now: int | None,
+        rows: int = 1,
+    ) -> Answer:
+        call = Call(name, work, now, rows)
+        if not thread.submit(call):
+            raise EngineUnavailable(f"{name}: the engine on {self._place.path} is closing")
+        try:
+            async with asyncio.timeout(self._place.timeout):
+                answer: Answer = await call.future
+                return answer
+        except TimeoutError:
+            raise EngineUnavailable(
+                f"{name}: {self._place.path} did not answer within {self._place.timeout:g} s"
+            ) from None

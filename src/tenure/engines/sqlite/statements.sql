@@ -1,0 +1,265 @@
+-- Every statement that the engine runs. Rows are read with `*`: the columns of `jobs` stand in the
+-- order of JobRow, and what a later schema adds stands behind them.
+
+-- name: known_ids
+-- Which of these ids are taken.
+SELECT id FROM jobs WHERE id IN (SELECT value FROM json_each(:ids));
+
+-- name: insert_job
+-- One new row, all columns in their order; nothing if the id is taken.
+INSERT INTO jobs (
+    id, task, queue, priority, rank, ready, state, token, owner, lease_until, claims, failures,
+    max_attempts, lapses, max_lapses, releases, max_interruptions, available_at, expires_at,
+    timeout, retry, cancel_requested, payload, codec, payload_size, created_at, queued_at,
+    started_at, finished_at, result, error, errors, progress, tags, headers, metadata,
+    description, actor, on_shutdown, executor, profile, remote_ref, dispatched_at, payload_ref,
+    unique_key, unique_until, concurrency_key, rate_key, fair_key, schedule, tick, log_level,
+    log_success
+) VALUES (
+    ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
+    ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?
+) ON CONFLICT (id) DO NOTHING;
+
+-- name: waiting_in_queue
+-- Jobs of a queue whose time has come, the first ones first.
+SELECT available_at, id FROM jobs INDEXED BY jobs_waiting
+WHERE state = 'pending' AND ready = 0 AND queue = :queue AND available_at <= :now
+ORDER BY available_at, id LIMIT :limit;
+
+-- name: promote
+-- These jobs may be claimed; rank and queued_at were computed from available_at beforehand.
+UPDATE jobs SET ready = 1 WHERE id IN (SELECT value FROM json_each(:ids));
+
+-- name: overdue_in_queue
+-- Pending jobs of a queue whose expires_at passed, the first ones first.
+SELECT expires_at, id FROM jobs INDEXED BY jobs_overdue
+WHERE state = 'pending' AND queue = :queue AND expires_at IS NOT NULL AND expires_at <= :now
+ORDER BY expires_at, id LIMIT :limit;
+
+-- name: overdue_queues
+-- Every queue that holds a pending job which can expire: a skip scan, one step per queue.
+WITH RECURSIVE lane (queue) AS (
+    SELECT min(queue) FROM jobs INDEXED BY jobs_overdue
+    WHERE state = 'pending' AND expires_at IS NOT NULL
+    UNION ALL
+    SELECT (
+        SELECT min(queue) FROM jobs INDEXED BY jobs_overdue
+        WHERE state = 'pending' AND expires_at IS NOT NULL AND queue > lane.queue
+    ) FROM lane WHERE lane.queue IS NOT NULL
+)
+SELECT queue FROM lane WHERE queue IS NOT NULL;
+
+-- name: expire
+-- These jobs were not started in time.
+UPDATE jobs SET state = 'expired', ready = 0, finished_at = :now
+WHERE id IN (SELECT value FROM json_each(:ids));
+
+-- name: lapsed_in_lanes
+-- Running jobs of these queues and tasks whose lease ran out, the longest ago first.
+SELECT jobs.lease_until, jobs.id
+FROM json_each(:queues) AS q CROSS JOIN json_each(:tasks) AS t
+CROSS JOIN jobs INDEXED BY jobs_running
+WHERE jobs.state = 'running' AND jobs.queue = q.value AND jobs.task = t.value
+    AND jobs.lease_until <= :now
+ORDER BY jobs.lease_until, jobs.id LIMIT :limit;
+
+-- name: lapsed_in_queues
+-- The same for every task name.
+SELECT jobs.lease_until, jobs.id
+FROM json_each(:queues) AS q CROSS JOIN jobs INDEXED BY jobs_running
+WHERE jobs.state = 'running' AND jobs.queue = q.value AND jobs.lease_until <= :now
+ORDER BY jobs.lease_until, jobs.id LIMIT :limit;
+
+-- name: lapsed_by_id
+-- The same among these ids only; tasks NULL means every name.
+SELECT lease_until, id FROM jobs
+WHERE id IN (SELECT value FROM json_each(:ids))
+    AND +state = 'running' AND lease_until <= :now
+    AND +queue IN (SELECT value FROM json_each(:queues))
+    AND (:tasks IS NULL OR +task IN (SELECT value FROM json_each(:tasks)))
+ORDER BY lease_until, id LIMIT :limit;
+
+-- name: lapsed_anywhere
+-- Running jobs whose lease ran out, in every queue, the longest ago first.
+SELECT * FROM jobs INDEXED BY jobs_running
+WHERE state = 'running' AND lease_until <= :now
+ORDER BY lease_until, id LIMIT :limit;
+
+-- name: ready_lanes
+-- Those of these queues and tasks that hold a ready job.
+SELECT q.value, t.value FROM json_each(:queues) AS q CROSS JOIN json_each(:tasks) AS t
+WHERE EXISTS (
+    SELECT 1 FROM jobs INDEXED BY jobs_ready
+    WHERE state = 'pending' AND ready = 1 AND queue = q.value AND task = t.value
+);
+
+-- name: ready_tasks
+-- Every task name with a ready job in a queue: a skip scan, one step per name.
+WITH RECURSIVE lane (task) AS (
+    SELECT min(task) FROM jobs INDEXED BY jobs_ready
+    WHERE state = 'pending' AND ready = 1 AND queue = :queue
+    UNION ALL
+    SELECT (
+        SELECT min(task) FROM jobs INDEXED BY jobs_ready
+        WHERE state = 'pending' AND ready = 1 AND queue = :queue AND task > lane.task
+    ) FROM lane WHERE lane.task IS NOT NULL
+)
+SELECT task FROM lane WHERE task IS NOT NULL;
+
+-- name: ready_in_lane
+-- Jobs of one lane in claim order. Looks at no more than :reach of them, should many be overdue.
+SELECT rank, id FROM (
+    SELECT rank, id, expires_at FROM jobs INDEXED BY jobs_ready
+    WHERE state = 'pending' AND ready = 1 AND queue = :queue AND task = :task
+    ORDER BY rank, id LIMIT :reach
+) WHERE expires_at IS NULL OR expires_at > :now
+LIMIT :limit;
+
+-- name: ready_by_id
+-- The same among these ids only; tasks NULL means every name.
+SELECT rank, id FROM jobs
+WHERE id IN (SELECT value FROM json_each(:ids))
+    AND +state = 'pending' AND +ready = 1 AND (expires_at IS NULL OR +expires_at > :now)
+    AND +queue IN (SELECT value FROM json_each(:queues))
+    AND (:tasks IS NULL OR +task IN (SELECT value FROM json_each(:tasks)))
+ORDER BY rank, id LIMIT :limit;
+
+-- name: claim_due
+-- Take these pending jobs. The token is that of tenure.core.job.next_token.
+UPDATE jobs SET
+    state = 'running', ready = 0, token = max(token + 1, :now), owner = :owner,
+    lease_until = :until, claims = claims + 1, started_at = :now
+WHERE id IN (SELECT value FROM json_each(:ids))
+RETURNING *;
+
+-- name: claim_lapsed
+-- Take these running jobs over.
+UPDATE jobs SET
+    token = max(token + 1, :now), owner = :owner,
+    lease_until = :until, claims = claims + 1, lapses = lapses + 1, started_at = :now
+WHERE id IN (SELECT value FROM json_each(:ids))
+RETURNING *;
+
+-- name: extend
+-- Prolong one lease that has not run out.
+UPDATE jobs SET lease_until = :until, progress = coalesce(:progress, progress)
+WHERE id = :id AND token = :token AND owner = :owner AND +state = 'running' AND lease_until > :now
+RETURNING cancel_requested;
+
+-- name: fence
+-- What decides about a write that shows a token: after one was refused, or before a choice.
+SELECT token, owner, state, cancel_requested, priority, queue FROM jobs WHERE id = :id;
+
+-- name: settle_final
+-- End an attempt, and with it the job, if its holder still holds it and the flag is as expected.
+UPDATE jobs SET
+    state = :state, failures = :failures, lapses = :lapses, releases = :releases,
+    result = :result, error = :error, errors = :errors, lease_until = :lease_until,
+    ready = :ready, finished_at = :finished_at
+WHERE id = :id AND token = :token AND owner = :owner AND +state = 'running'
+    AND cancel_requested = :flag;
+
+-- name: settle_pending
+-- End an attempt; the job waits for its next one.
+UPDATE jobs SET
+    state = :state, failures = :failures, lapses = :lapses, releases = :releases,
+    result = :result, error = :error, errors = :errors, lease_until = :lease_until,
+    ready = :ready, available_at = :available_at, queued_at = :queued_at, rank = :rank,
+    finished_at = :finished_at
+WHERE id = :id AND token = :token AND owner = :owner AND +state = 'running'
+    AND cancel_requested = :flag;
+
+-- name: row
+-- One job.
+SELECT * FROM jobs WHERE id = :id;
+
+-- name: rows
+-- These jobs.
+SELECT * FROM jobs WHERE id IN (SELECT value FROM json_each(:ids));
+
+-- name: write_row
+-- All columns of one job, for the rare steps that are computed from its whole row.
+UPDATE jobs SET
+    task = :task, queue = :queue, priority = :priority, rank = :rank, ready = :ready, state =
+    :state, token = :token, owner = :owner, lease_until = :lease_until, claims = :claims,
+    failures = :failures, max_attempts = :max_attempts, lapses = :lapses, max_lapses =
+    :max_lapses, releases = :releases, max_interruptions = :max_interruptions, available_at =
+    :available_at, expires_at = :expires_at, timeout = :timeout, retry = :retry,
+    cancel_requested = :cancel_requested, payload = :payload, codec = :codec, payload_size =
+    :payload_size, created_at = :created_at, queued_at = :queued_at, started_at = :started_at,
+    finished_at = :finished_at, result = :result, error = :error, errors = :errors, progress =
+    :progress, tags = :tags, headers = :headers, metadata = :metadata, description =
+    :description, actor = :actor, on_shutdown = :on_shutdown, executor = :executor, profile =
+    :profile, remote_ref = :remote_ref, dispatched_at = :dispatched_at, payload_ref =
+    :payload_ref, unique_key = :unique_key, unique_until = :unique_until, concurrency_key =
+    :concurrency_key, rate_key = :rate_key, fair_key = :fair_key, schedule = :schedule, tick =
+    :tick, log_level = :log_level, log_success = :log_success
+WHERE id = :id;
+
+-- name: request_cancel
+-- Ask the holder of a running job to stop.
+UPDATE jobs SET cancel_requested = 1 WHERE id = :id AND +state = 'running';
+
+-- name: cancelling
+-- Who was asked to stop and still runs.
+SELECT id FROM jobs INDEXED BY jobs_cancelling WHERE state = 'running' AND cancel_requested = 1;
+
+-- name: next_due_in_lanes
+-- Microseconds until the first job of these queues and tasks is due.
+SELECT min(CASE
+    WHEN EXISTS (
+        SELECT 1 FROM jobs INDEXED BY jobs_ready
+        WHERE state = 'pending' AND ready = 1 AND queue = q.value AND task = t.value
+    ) THEN 0
+    ELSE (
+        SELECT max(0, min(available_at) - :now) FROM jobs INDEXED BY jobs_waiting_lane
+        WHERE state = 'pending' AND ready = 0 AND queue = q.value AND task = t.value
+    )
+END)
+FROM json_each(:queues) AS q CROSS JOIN json_each(:tasks) AS t;
+
+-- name: next_due_in_queues
+-- The same for every task name.
+SELECT min(CASE
+    WHEN EXISTS (
+        SELECT 1 FROM jobs INDEXED BY jobs_ready
+        WHERE state = 'pending' AND ready = 1 AND queue = q.value
+    ) THEN 0
+    ELSE (
+        SELECT max(0, min(available_at) - :now) FROM jobs INDEXED BY jobs_waiting
+        WHERE state = 'pending' AND ready = 0 AND queue = q.value
+    )
+END)
+FROM json_each(:queues) AS q;
+
+-- name: find
+-- A page of matching jobs before an id, newest first; a NULL list matches all.
+SELECT * FROM jobs
+WHERE id < :before
+    AND (:states IS NULL OR +state IN (SELECT value FROM json_each(:states)))
+    AND (:tasks IS NULL OR +task IN (SELECT value FROM json_each(:tasks)))
+    AND (:queues IS NULL OR +queue IN (SELECT value FROM json_each(:queues)))
+ORDER BY id DESC LIMIT :limit;
+
+-- name: find_by_id
+-- The same among these ids only.
+SELECT * FROM jobs
+WHERE id IN (SELECT value FROM json_each(:ids)) AND id < :before
+    AND (:states IS NULL OR +state IN (SELECT value FROM json_each(:states)))
+    AND (:tasks IS NULL OR +task IN (SELECT value FROM json_each(:tasks)))
+    AND (:queues IS NULL OR +queue IN (SELECT value FROM json_each(:queues)))
+ORDER BY id DESC LIMIT :limit;
+
+-- name: stats
+-- The depth of every queue, or of these. Reads the whole table: never on a hot path.
+SELECT queue,
+    sum(state = 'pending' AND available_at <= :now),
+    sum(state = 'pending' AND available_at > :now),
+    sum(state = 'running'),
+    sum(state = 'running' AND lease_until <= :now),
+    sum(state = 'completed'), sum(state = 'failed'),
+    sum(state = 'cancelled'), sum(state = 'expired'),
+    :now - min(CASE WHEN state = 'pending' AND available_at <= :now THEN available_at END)
+FROM jobs
+WHERE :queues IS NULL OR queue IN (SELECT value FROM json_each(:queues))
+GROUP BY queue ORDER BY queue;
