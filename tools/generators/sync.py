@@ -97,7 +97,7 @@ class Queues:
         self._service = service
 '''
 
-_IMPORTS = '''\
+_IMPORTS = """\
 from __future__ import annotations
 
 from collections.abc import Iterable
@@ -115,7 +115,7 @@ from tenure.tasks import BoundTask, Task, TaskRef
 
 P = ParamSpec("P")
 R = TypeVar("R")
-'''
+"""
 
 _SKIPPED = {"close"}  # written by hand in the head: it also ends the portal
 
@@ -146,14 +146,12 @@ def _call(arguments: ast.arguments) -> str:
 
 def _twin(node: ast.AsyncFunctionDef, target: str, service: str) -> str:
     """The blocking twin of one coroutine."""
-    twin = ast.FunctionDef(
-        name=node.name,
-        args=copy.deepcopy(node.args),
-        body=[ast.Expr(ast.Constant(...))],
-        decorator_list=node.decorator_list,
-        returns=node.returns,
-        type_params=[],
-    )
+    [twin] = ast.parse("def twin(): ...").body
+    assert isinstance(twin, ast.FunctionDef)
+    twin.name = node.name
+    twin.args = copy.deepcopy(node.args)
+    twin.decorator_list = node.decorator_list
+    twin.returns = node.returns
     if not node.decorator_list:
         text = ast.get_docstring(node)
         call = f"{service}._home.run_sync(lambda: {target}.{node.name}({_call(node.args)}))"

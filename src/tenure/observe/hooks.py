@@ -50,11 +50,6 @@ class Hooks:
 
         return remove
 
-    @property
-    def active(self) -> bool:
-        """Whether anybody listens; lets a caller skip gathering facts for nobody."""
-        return bool(self._hooks)
-
     def emit(self, name: str, /, **facts: Any) -> None:
         """Report a happening. Never raises an `Exception`."""
         for hook in self._hooks:

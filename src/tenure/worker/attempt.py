@@ -40,8 +40,9 @@ _LAST_GRACES = 3
 class Attempt:
     """Runs the body of one claimed job, and tells how it ended.
 
-    `stop` may be called at any time from the worker's loop. Afterwards `abandoned` is the body
-    that still runs although its attempt is over, if there is one.
+    `sent_at` is the monotonic time at which the claim was sent. `stop` may be called at any time
+    from the worker's loop. Afterwards `abandoned` is the body that still runs although its attempt
+    is over, if there is one, and `fatal` an exception that must end the worker.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Attempt:
         task: Task[..., Any],
         lease: Lease,
         *,
+        sent_at: float,
         threads: ThreadPool,
         max_payload: int,
         clock: Clock,
@@ -64,6 +66,7 @@ class Attempt:
         self._max_payload = max_payload
         self._clock = clock
         self._grace = grace
+        self._sent_at = sent_at
         self._stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         deadline = None if row.timeout is None else clock.monotonic() + row.timeout
         self.context = JobContext(row, lease, deadline, clock)
@@ -234,7 +237,7 @@ class Attempt:
     @property
     def elapsed_us(self) -> int:
         """Microseconds since the claim was sent, by this machine's monotonic clock."""
-        return round((self._clock.monotonic() - self.lease.sent_at) * SECOND)
+        return round((self._clock.monotonic() - self._sent_at) * SECOND)
 
 
 async def _awaited(body: Coroutine[Any, Any, Any]) -> tuple[Any, BaseException | None]:
@@ -245,11 +248,17 @@ async def _awaited(body: Coroutine[Any, Any, Any]) -> tuple[Any, BaseException |
     try:
         return await body, None
     except BaseException as error:
-        return None, error
+        return None, _from_body(error)
 
 
 def _caught(call: Callable[[], Any]) -> tuple[Any, BaseException | None]:
     try:
         return call(), None
     except BaseException as error:
-        return None, error
+        return None, _from_body(error)
+
+
+def _from_body(error: BaseException) -> BaseException:
+    """The exception with a traceback that begins in the body, not in this module."""
+    trace = error.__traceback__
+    return error.with_traceback(trace.tb_next if trace else None)

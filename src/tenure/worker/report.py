@@ -35,7 +35,7 @@ class Reporter:
 
     def started(self, row: JobRow) -> None:
         """An attempt begins."""
-        if self._hooks.active:
+        if self._hooks.listening:
             self._hooks.emit("job.started", **_facts(row))
 
     def settled(self, row: JobRow, settlement: Settlement, answer: Settled) -> None:
@@ -45,14 +45,14 @@ class Reporter:
             return
         change = _applied(settlement, answer)
         name, level = _ENDS.get(change.state) or _RETURNS[change.event]
-        if self._hooks.active:
+        if self._hooks.listening:
             self._hooks.emit(name, **_facts(row), state=str(change.state), error=change.error)
         if level > logging.INFO or self._log_success or change.state is not State.COMPLETED:
             log.log(level, "%s", _sentence(row, name, change), extra=_facts(row))
 
     def lost(self, row: JobRow, phase: str, why: str) -> None:
         """The lease is gone; `phase` says when that was noticed."""
-        if self._hooks.active:
+        if self._hooks.listening:
             self._hooks.emit("job.lease_lost", **_facts(row), phase=phase, reason=why)
         log.warning(
             "job %s (%s) lost its lease (%s): %s", row.id, row.task, phase, why, extra=_facts(row)

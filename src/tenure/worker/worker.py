@@ -204,7 +204,7 @@ class Worker:
         ]
         self._keeper.register(self._leases, leases)
         for row, lease in zip(rows, leases, strict=True):
-            work = loop.create_task(self._work(row, lease))
+            work = loop.create_task(self._work(row, lease, sent_at))
             self._running.add(work)
             work.add_done_callback(self._ended)
 
@@ -216,9 +216,9 @@ class Worker:
         if self.options.burst and not self._running:
             self._poller.wake()
 
-    async def _work(self, row: JobRow, lease: Lease) -> None:
+    async def _work(self, row: JobRow, lease: Lease, sent_at: float) -> None:
         """One claimed job from here to its settlement."""
-        attempt = self._attempt(row, lease)
+        attempt = self._attempt(row, lease, sent_at)
         try:
             outcome = self._refused(row, lease)
             if outcome is None:
@@ -234,11 +234,12 @@ class Worker:
             self._attempts.pop(row.id, None)
             self._keeper.remove([lease])
 
-    def _attempt(self, row: JobRow, lease: Lease) -> Attempt:
+    def _attempt(self, row: JobRow, lease: Lease, sent_at: float) -> Attempt:
         return Attempt(
             row,
             self._tasks.get(row.task),
             lease,
+            sent_at=sent_at,
             threads=self._threads,
             max_payload=self._engine.traits.max_payload,
             clock=self._clock,
