@@ -30,7 +30,10 @@ _SHOWN_DIFFERENCES = 5
 
 @click.command()
 @click.argument(
-    "path", required=False, type=click.Path(exists=True, file_okay=False, path_type=Path)
+    "path",
+    required=False,
+    metavar="[PATH]",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
 )
 @click.option(
     "--engine", metavar="URL", help="The store; by default a SQLite file in a new folder."
