@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 
 from tenure.cli.root import cli
 
-APP = '''
+APP = """
 import asyncio
 import threading
 import time
@@ -75,7 +75,7 @@ async def block_the_loop() -> None:
 @jobs.task
 def block_a_thread() -> None:
     threading.Event().wait()
-'''
+"""
 
 
 def until(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
@@ -123,8 +123,12 @@ class Project:
 
     def start(self, *arguments: str, **surroundings: str) -> subprocess.Popen[str]:
         """Start a command as a process of its own; it is ended with the test."""
+        return self.spawn(sys.executable, "-m", "tenure", *arguments, **surroundings)
+
+    def spawn(self, *command: str, **surroundings: str) -> subprocess.Popen[str]:
+        """Start a process in the folder; it is ended with the test."""
         process = subprocess.Popen(
-            [sys.executable, "-m", "tenure", *arguments],
+            command,
             cwd=self.folder,
             env=os.environ | surroundings,
             stdin=subprocess.DEVNULL,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ def store(tenure):
     return tenure.enqueue("add", "1")
 
 
-def listed(tenure, *arguments):
+def listed(tenure: Any, *arguments: str) -> list[str]:
     return [job["id"] for job in tenure.lines("jobs", *arguments)]
 
 

@@ -93,7 +93,9 @@ def test_a_text_that_does_not_fit_is_explained(text, annotation, message):
 
 
 def test_words_are_sorted_out():
-    positional, named, exact = sort_out(["a", "x=1", "y:=[1]", "http://h/?q=1", "z=a=b", "=", "1=2"])
+    positional, named, exact = sort_out(
+        ["a", "x=1", "y:=[1]", "http://h/?q=1", "z=a=b", "=", "1=2"]
+    )
     assert positional == ["a", "http://h/?q=1", "=", "1=2"]
     assert named == {"x": "1", "z": "a=b"}
     assert exact == {"y": [1]}

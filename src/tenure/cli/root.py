@@ -12,13 +12,13 @@ from tenure.errors import TenureError
 
 COMMANDS = {
     "demo": "See it work: two workers, one of them killed, on real files.",
-    "enqueue": "Put one job in.",
+    "enqueue": "Put one job in and print its id.",
     "job": "Show, cancel or requeue jobs by their ids.",
     "jobs": "List jobs, newest first.",
-    "migrate": "Create or upgrade the store's tables.",
+    "migrate": "Create or upgrade the store's tables; safe to repeat.",
     "queues": "Count the jobs of each queue by state.",
-    "sweep": "Expire what is overdue and take back lapsed jobs.",
-    "worker": "Run the jobs of an app.",
+    "sweep": "Expire what is overdue and take back lapsed jobs, whatever their task.",
+    "worker": "Run the jobs of an app until told to stop.",
 }
 """Every command with its line of help. Command NAME is `NAME` in the module `tenure.cli.NAME`."""
 

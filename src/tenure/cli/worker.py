@@ -81,10 +81,11 @@ def worker(
     if queues:
         changes["queues"] = flat(queues)
     logs.set_up(log_level, as_json=as_json)
-    asyncio.run(_work(service, WorkerChanges(**changes), as_json=as_json))  # type: ignore[typeddict-item]
+    asyncio.run(work(service, WorkerChanges(**changes), as_json=as_json))  # type: ignore[typeddict-item]
 
 
-async def _work(service: QueueService, changes: WorkerChanges, *, as_json: bool) -> None:
+async def work(service: QueueService, changes: WorkerChanges, *, as_json: bool) -> None:
+    """Run a worker of this service until it was told to stop by signals, or its burst is over."""
     worker = service.worker(**changes)
     options = worker.options
     patience = seconds(options.shutdown_timeout, "shutdown_timeout")
@@ -97,7 +98,7 @@ async def _work(service: QueueService, changes: WorkerChanges, *, as_json: bool)
             await service.close()
         if worker.left_behind:
             # Their jobs are settled or given back. An orderly exit would wait for them for ever.
-            log.warning("%d bodies still run although they were stopped", worker.left_behind)
+            log.warning("bodies still run although they were stopped: %d", worker.left_behind)
             leave_now(0)
 
 

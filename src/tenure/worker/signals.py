@@ -57,12 +57,12 @@ class StopSignals:
             self._timer.cancel()
 
     def _begin(self, count: int, number: int) -> None:
+        self._stop()
         name = signal.Signals(number).name
         if count == 1:
             self._told(f"{name}: no more jobs are taken; once more cancels those that run")
         else:
             self._told(f"{name}: cancelling what runs; once more exits at once")
-        self._stop()
 
 
 @contextmanager
