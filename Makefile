@@ -36,7 +36,7 @@ check: dev ## format, lint, types, layers, generated files, sizes
 test: check ## all checks, then the test suite (ARGS for pytest)
 	@$(PY) -m pytest $(ARGS)
 
-pytest: dev
+pytest: dev ## the test suite alone
 	@$(PY) -m pytest $(ARGS)
 
 test-all: ## the test suite on every Python >= 3.11 found here

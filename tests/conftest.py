@@ -6,15 +6,15 @@ import os
 from collections.abc import Callable
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 SOAK = bool(os.environ.get("TENURE_SOAK"))
 
 # A test run decides the same way each time; searching new ground is what a soak is for.
-settings.register_profile(
-    "test", max_examples=100, deadline=None, derandomize=True, database=None, print_blob=True
-)
-settings.register_profile("soak", max_examples=10_000, deadline=None, print_blob=True)
+# How fast an example comes says something about the machine only, so it is no failure.
+COMMON = settings(deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("test", COMMON, max_examples=100, derandomize=True, database=None)
+settings.register_profile("soak", COMMON, max_examples=10_000)
 settings.load_profile("soak" if SOAK else "test")
 
 
@@ -27,7 +27,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(skip)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def anyio_backend() -> str:
     """Async tests (marked ``anyio``) run on asyncio unless they ask for another loop."""
     return "asyncio"

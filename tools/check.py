@@ -23,6 +23,7 @@ class Gate:
     command: tuple[str, ...]
     needs: str = "."  # a path without which there is nothing to check
     talks: bool = False  # shows its output when it passes, too
+    after: str = ""  # what comes up to and with this text is decoration
 
 
 GATES = (
@@ -34,7 +35,11 @@ GATES = (
         (PYTHON, "-m", "basedpyright", "--warnings", "--pythonpath", PYTHON),
         needs="tests/typing",
     ),
-    Gate("layers", (str(Path(PYTHON).with_name("lint-imports")), "--no-cache")),
+    Gate(
+        "layers",
+        (str(Path(PYTHON).with_name("lint-imports")), "--no-cache"),
+        after="Contracts\n---------\n",
+    ),
     Gate("generated", (PYTHON, "tools/generate.py", "--check")),
     Gate("sizes", (PYTHON, "tools/file_sizes.py"), talks=True),
 )
@@ -65,12 +70,13 @@ def run(gate: Gate) -> Verdict:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        text=True,
+        encoding="utf-8",
         errors="replace",
         check=False,
     )
     word = "ok" if done.returncode == 0 else "FAIL"
-    return Verdict(gate, word, time.monotonic() - started, done.stdout.strip())
+    output = done.stdout.split(gate.after, 1)[-1] if gate.after else done.stdout
+    return Verdict(gate, word, time.monotonic() - started, output.strip())
 
 
 def _indent(text: str) -> str:

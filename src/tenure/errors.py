@@ -40,6 +40,10 @@ class LeaseLost(TenureError):
     """The lease is gone: it ran out, or the job was settled, cancelled by force or taken over."""
 
 
+class Stopped(TenureError):
+    """Raised by `ctx.check()` in a body that should end: cancelled, timed out, or shutting down."""
+
+
 class JobNotFound(TenureError, LookupError):
     """No job has this id (it may have been pruned)."""
 
@@ -61,6 +65,9 @@ class JobEnded(TenureError):
     def __init__(self, job: Job) -> None:
         self.job = job
         super().__init__(job.describe_end())
+
+    def __reduce__(self) -> tuple[type[JobEnded], tuple[Job]]:
+        return type(self), (self.job,)  # by default copies are made from the message alone
 
 
 class JobFailed(JobEnded):

@@ -34,6 +34,11 @@ class Hooks:
         self._lock = Lock()
         self.failures = 0
 
+    @property
+    def listening(self) -> bool:
+        """Whether anybody listens; where facts are costly to gather, ask first."""
+        return bool(self._hooks)
+
     def add(self, hook: Hook) -> Callable[[], None]:
         """Call `hook` from now on; the returned function stops that."""
         with self._lock:

@@ -1,0 +1,102 @@
+"""What a running body knows about its job, and the way it is told to stop."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from tenure.clock import SYSTEM_CLOCK, Clock
+from tenure.core.codec import printable
+from tenure.core.job import Job, JobRow, Progress
+from tenure.errors import ConfigurationError, LeaseLost, Stopped
+from tenure.leases.lease import Lease
+
+Stopping = Literal["cancel", "timeout", "shutdown", "lost"]
+
+
+class JobContext:
+    """The job that this body runs, and its lease. Every method is non-blocking and thread-safe."""
+
+    def __init__(
+        self, row: JobRow, lease: Lease, deadline: float | None, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self._row = row
+        self._deadline = deadline
+        self._clock = clock
+        self._stopping: Stopping | None = None
+        self.lease = lease
+
+    @property
+    def job(self) -> Job:
+        """The job as it was claimed."""
+        return Job(self._row)
+
+    @property
+    def job_id(self) -> str:
+        return self._row.id
+
+    @property
+    def task(self) -> str:
+        return self._row.task
+
+    @property
+    def queue(self) -> str:
+        return self._row.queue
+
+    @property
+    def attempt(self) -> int:
+        """The number of this attempt, from 1."""
+        return self._row.attempt
+
+    @property
+    def max_attempts(self) -> int:
+        return self._row.max_attempts
+
+    @property
+    def token(self) -> int:
+        """The fencing number of this attempt: a later one of the same store is always greater."""
+        return self._row.token
+
+    @property
+    def worker(self) -> str:
+        """The id of the worker that runs this attempt."""
+        return self._row.owner or ""
+
+    def remaining(self) -> float | None:
+        """Seconds until this attempt's timeout, at least 0; None when it has none."""
+        if self._deadline is None:
+            return None
+        return max(0.0, self._deadline - self._clock.monotonic())
+
+    @property
+    def stopping(self) -> Stopping | None:
+        """Why this body should end now; None while it should go on."""
+        if self._stopping is None and self.lease.lost:
+            return "lost"
+        return self._stopping
+
+    def check(self) -> None:
+        """Do nothing while the body should go on; else raise `LeaseLost` or `Stopped`.
+
+        Bodies in threads call this between steps; async bodies are cancelled and need not.
+        """
+        reason = self.stopping
+        if reason == "lost":
+            raise LeaseLost(f"job {self.job_id}: the lease is lost ({self.lease.reason})")
+        if reason is not None:
+            raise Stopped(reason)
+
+    def progress(self, current: float, total: float | None = None, message: str = "") -> None:
+        """Report how far the body is; the next renewal carries the last report to the store.
+
+        Raises `ConfigurationError` if a number is not finite.
+        """
+        for name, value in (("current", current), ("total", total)):
+            if value is not None and not math.isfinite(value):
+                raise ConfigurationError(f"{name} must be finite, not {value}")
+        self.lease.report(Progress(current, total, printable(message)[:1000]))
+
+    def stop(self, reason: Stopping) -> None:
+        """Tell the body to end; called by the worker. The first reason stays."""
+        if self._stopping is None:
+            self._stopping = reason

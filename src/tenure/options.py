@@ -1,0 +1,199 @@
+"""The options of a task, all in one frozen value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, TypedDict
+
+import msgspec
+
+from tenure.core import codec
+from tenure.core.durations import SECOND, Seconds, instant, micros
+from tenure.core.job import PRIORITY_MAX, PRIORITY_MIN
+from tenure.core.retry import RetryPolicy
+from tenure.errors import ConfigurationError, InvalidArguments, PayloadError
+
+NAME_MAX = 255
+ATTEMPTS_MAX = 32_767
+TAGS_MAX = 32
+DELAY_MAX = 100 * 366 * 86_400.0
+
+
+class TaskChanges(TypedDict, total=False):
+    """The options by name, for `@task(...)` and `task.options(...)`; see `TaskOptions`."""
+
+    name: str | None
+    aliases: Sequence[str]
+    queue: str
+    priority: int
+    max_attempts: int
+    retry: RetryPolicy | None
+    timeout: Seconds | None
+    delay: Seconds
+    run_at: datetime | None
+    expires_in: Seconds | None
+    expires_at: datetime | None
+    max_lapses: int
+    max_interruptions: int
+    tags: Sequence[str]
+    metadata: Mapping[str, Any]
+    description: str | None
+
+
+class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a task's jobs are kept and run.
+
+    - `name`: the task's name in the store; by default the function's. `aliases`: older names that
+      a worker still runs.
+    - `queue`: the lane; 1 to 255 characters, without commas, colons, spaces or control characters.
+    - `priority`: -32,768 to 32,767, higher is earlier; one unit is worth one hour of waiting.
+    - `max_attempts`: 1 to 32,767; errored attempts before the job is failed. Default 1.
+    - `retry`: backoff between attempts; default 5 s, tripled each time, at most 1 h, jittered.
+    - `timeout`: seconds that one attempt may take; None for no limit.
+    - `delay` (seconds) or `run_at` (aware datetime): not before.
+    - `expires_in` (seconds) or `expires_at` (aware datetime): not started after, retries included.
+    - `max_lapses`: 0 to 32,767 crashed or frozen workers before the job is failed. Default 3.
+    - `max_interruptions`: 0 to 32,767 shutdowns before one counts as an error. Default 3.
+    - `tags`: up to 32 words. `metadata`: a JSON object of yours. `description`: one line.
+
+    Raises `ConfigurationError` naming the option and what is allowed.
+    """
+
+    name: str | None = None
+    aliases: tuple[str, ...] = ()
+    queue: str = "default"
+    priority: int = 0
+    max_attempts: int = 1
+    retry: RetryPolicy | None = None
+    timeout: Seconds | None = None
+    delay: Seconds = 0
+    run_at: datetime | None = None
+    expires_in: Seconds | None = None
+    expires_at: datetime | None = None
+    max_lapses: int = 3
+    max_interruptions: int = 3
+    tags: tuple[str, ...] = ()
+    metadata: Mapping[str, Any] = {}
+    description: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.name is not None:
+            check_name(self.name, "name")
+        check_name(self.queue, "queue")
+        for alias in self.aliases:
+            check_name(alias, "aliases")
+        _whole(self.priority, "priority", PRIORITY_MIN, PRIORITY_MAX)
+        _whole(self.max_attempts, "max_attempts", 1, ATTEMPTS_MAX)
+        _whole(self.max_lapses, "max_lapses", 0, ATTEMPTS_MAX)
+        _whole(self.max_interruptions, "max_interruptions", 0, ATTEMPTS_MAX)
+        if self.retry is not None and not isinstance(self.retry, RetryPolicy):
+            raise ConfigurationError(f"retry must be a RetryPolicy, not {self.retry!r}")
+        if self.timeout is not None:
+            micros(self.timeout, "timeout", minimum=0.001, maximum=DELAY_MAX)
+        self._check_times()
+        if len(self.tags) > TAGS_MAX:
+            raise ConfigurationError(f"tags: at most {TAGS_MAX}, not {len(self.tags)}")
+        for tag in self.tags:
+            check_name(tag, "tags")
+        self._check_texts()
+
+    def _check_times(self) -> None:
+        for one, other in (("delay", "run_at"), ("expires_in", "expires_at")):
+            if getattr(self, one) and getattr(self, other) is not None:
+                raise ConfigurationError(f"{one} and {other} exclude each other")
+        micros(self.delay, "delay", maximum=DELAY_MAX)
+        if self.expires_in is not None:
+            micros(self.expires_in, "expires_in", maximum=DELAY_MAX)
+        if self.run_at is not None:
+            instant(self.run_at, "run_at")
+        if self.expires_at is not None:
+            instant(self.expires_at, "expires_at")
+
+    def _check_texts(self) -> None:
+        if not isinstance(self.metadata, Mapping):
+            raise ConfigurationError(f"metadata must be a mapping, not {self.metadata!r}")
+        if self.description is not None and not isinstance(self.description, str):
+            raise ConfigurationError(f"description must be text, not {self.description!r}")
+        try:
+            codec.encode(self.metadata, "metadata")
+            if self.description is not None:
+                codec.check_text(self.description, "description")
+        except PayloadError as error:
+            raise ConfigurationError(str(error)) from error
+
+    @property
+    def delay_us(self) -> int:
+        return micros(self.delay, "delay")
+
+    @property
+    def run_at_us(self) -> int | None:
+        return None if self.run_at is None else instant(self.run_at, "run_at")
+
+    @property
+    def expires_in_us(self) -> int | None:
+        return None if self.expires_in is None else micros(self.expires_in, "expires_in")
+
+    @property
+    def expires_at_us(self) -> int | None:
+        return None if self.expires_at is None else instant(self.expires_at, "expires_at")
+
+    @property
+    def timeout_seconds(self) -> float | None:
+        return None if self.timeout is None else micros(self.timeout, "timeout") / SECOND
+
+
+def changed(options: TaskOptions, changes: TaskChanges) -> TaskOptions:
+    """A checked copy with some options replaced.
+
+    Giving one of `delay`/`run_at` or of `expires_in`/`expires_at` replaces the other too. Raises
+    `InvalidArguments` for an unknown option, `ConfigurationError` for a bad value.
+    """
+    values: dict[str, Any] = dict(changes)
+    unknown = values.keys() - set(TaskOptions.__struct_fields__)
+    if unknown:
+        known = ", ".join(TaskOptions.__struct_fields__)
+        raise InvalidArguments(f"unknown option {min(unknown)!r}; the options are {known}")
+    for one, other, unset in _EXCLUSIVE:
+        if one in values and other not in values:
+            values[other] = unset
+    for name in ("aliases", "tags"):
+        if name in values:
+            values[name] = _names(values[name], name)
+    return msgspec.structs.replace(options, **values)
+
+
+_EXCLUSIVE: tuple[tuple[str, str, Any], ...] = (
+    ("delay", "run_at", None),
+    ("run_at", "delay", 0),
+    ("expires_in", "expires_at", None),
+    ("expires_at", "expires_in", None),
+)
+
+
+def check_name(value: Any, what: str) -> str:
+    """`value` itself if it can name a task, queue or tag; else `ConfigurationError`."""
+    if not isinstance(value, str):
+        raise ConfigurationError(f"{what} must be text, not {type(value).__name__}")
+    if not 1 <= len(value) <= NAME_MAX:
+        raise ConfigurationError(f"{what} must have 1 to {NAME_MAX} characters, not {len(value)}")
+    if any(c in ",:" or c.isspace() or not c.isprintable() for c in value):
+        raise ConfigurationError(
+            f"{what} must not hold commas, colons, spaces or control characters: "
+            f"{codec.printable(value)!r}"
+        )
+    return value
+
+
+def _names(value: Any, what: str) -> tuple[str, ...]:
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise ConfigurationError(f"{what} must be a list of names, not {value!r}")
+    return tuple(value)
+
+
+def _whole(value: Any, name: str, low: int, high: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise ConfigurationError(f"{name} must be an integer from {low} to {high}, not {value!r}")
+
+
+assert set(TaskChanges.__annotations__) == set(TaskOptions.__struct_fields__)

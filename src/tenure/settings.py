@@ -1,0 +1,114 @@
+"""The settings of a service: arguments first, then `TENURE_*`, then `[tool.tenure]`."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tenure.core.durations import Seconds
+from tenure.core.lease import DEFAULT_LEASE, lease_times
+from tenure.errors import ConfigurationError
+
+DEFAULT_URL = "sqlite:///tenure.db"
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a service is told once.
+
+    - `url`: where the jobs are: `sqlite:///relative.db`, `sqlite:////absolute.db` or `memory://`.
+      Default `sqlite:///tenure.db`.
+    - `lease`: seconds (1 to 86,400) after which a vanished worker's jobs are taken over.
+    - `concurrency`: how many jobs a worker runs at once (1 to 10,000).
+    - `log_success`: whether workers log a line for every completed job.
+    """
+
+    url: str = DEFAULT_URL
+    lease: Seconds = DEFAULT_LEASE
+    concurrency: int = 50
+    log_success: bool = False
+
+    def __post_init__(self) -> None:
+        lease_times(self.lease)
+
+
+def load(arguments: Mapping[str, Any], folder: Path | None = None) -> Settings:
+    """The settings: `arguments` that are not None, then environment, then `pyproject.toml`.
+
+    The environment variable of `lease` is `TENURE_LEASE`, and so on. `[tool.tenure]` is read from
+    the `pyproject.toml` in `folder` (default: the current one). Raises `ConfigurationError` naming
+    the source for an unknown key or a bad value.
+    """
+    values = _from_pyproject(folder or Path.cwd())
+    values |= _from_environment(os.environ)
+    values |= {name: value for name, value in arguments.items() if value is not None}
+    return Settings(**values)
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    texts = {
+        name: environment[f"TENURE_{name.upper()}"]
+        for name in Settings.__struct_fields__
+        if environment.get(f"TENURE_{name.upper()}")
+    }
+    return _typed(texts, lambda name: f"TENURE_{name.upper()}", strict=False)
+
+
+def configured_app(folder: Path | None = None) -> str | None:
+    """The app that commands work on by default: `TENURE_APP`, or `app` of `[tool.tenure]`.
+
+    Raises `ConfigurationError` if it is no text.
+    """
+    app = os.environ.get("TENURE_APP")
+    if app:
+        return app
+    file, table = _pyproject(folder or Path.cwd())
+    app = table.get("app")
+    if app is not None and not isinstance(app, str):
+        raise ConfigurationError(f"{file}: [tool.tenure] app must be text, not {app!r}")
+    return app
+
+
+def configured_url(folder: Path | None = None) -> str | None:
+    """The URL that was configured for the surroundings; None if nobody did."""
+    _, table = _pyproject(folder or Path.cwd())
+    url = os.environ.get("TENURE_URL") or table.get("url")
+    return None if url is None else str(url)
+
+
+def _pyproject(folder: Path) -> tuple[Path, dict[str, Any]]:
+    """The file that may hold settings, and its `[tool.tenure]`."""
+    file = folder / "pyproject.toml"
+    try:
+        with file.open("rb") as stream:
+            table: dict[str, Any] = tomllib.load(stream).get("tool", {}).get("tenure", {})
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return file, {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{file} is not valid TOML: {error}") from error
+    return file, table
+
+
+def _from_pyproject(folder: Path) -> dict[str, Any]:
+    file, table = _pyproject(folder)
+    unknown = table.keys() - set(Settings.__struct_fields__) - {"app"}
+    if unknown:
+        raise ConfigurationError(f"{file}: [tool.tenure] has an unknown key {min(unknown)!r}")
+    settings = {name: value for name, value in table.items() if name != "app"}
+    return _typed(settings, lambda name: f"{file}: [tool.tenure] {name}", strict=True)
+
+
+def _typed(values: Mapping[str, Any], source: Any, *, strict: bool) -> dict[str, Any]:
+    types = {field.name: field.type for field in msgspec.structs.fields(Settings)}
+    typed: dict[str, Any] = {}
+    for name, value in values.items():
+        kind = float if name == "lease" else types[name]
+        try:
+            typed[name] = msgspec.convert(value, kind, strict=strict)
+        except msgspec.ValidationError as error:
+            raise ConfigurationError(f"{source(name)}: {error}") from error
+    return typed

@@ -1,0 +1,85 @@
+"""What a worker says about its jobs: log lines and happenings. Nothing here changes an outcome."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from tenure.core.job import JobRow
+from tenure.core.outcomes import Change, Settled, Settlement, Verdict
+from tenure.core.states import Event, State
+from tenure.observe.hooks import Hooks
+
+log = logging.getLogger("tenure.worker")
+
+# The happening and the level of each end of an attempt.
+_ENDS: dict[State, tuple[str, int]] = {
+    State.COMPLETED: ("job.completed", logging.INFO),
+    State.FAILED: ("job.failed", logging.ERROR),
+    State.CANCELLED: ("job.cancelled", logging.INFO),
+    State.EXPIRED: ("job.expired", logging.WARNING),
+}
+_RETURNS: dict[Event, tuple[str, int]] = {
+    Event.RETRY: ("job.retrying", logging.WARNING),
+    Event.SNOOZE: ("job.snoozed", logging.INFO),
+    Event.RELEASE: ("job.released", logging.INFO),
+}
+
+
+class Reporter:
+    """Tells log and hooks how attempts begin and end."""
+
+    def __init__(self, hooks: Hooks, *, log_success: bool) -> None:
+        self._hooks = hooks
+        self._log_success = log_success
+
+    def started(self, row: JobRow) -> None:
+        """An attempt begins."""
+        if self._hooks.listening:
+            self._hooks.emit("job.started", **_facts(row))
+
+    def settled(self, row: JobRow, settlement: Settlement, answer: Settled) -> None:
+        """An attempt's outcome was written, or refused."""
+        if answer.verdict is Verdict.LOST:
+            self.lost(row, "settle", "another holder has a newer token, or the job is gone")
+            return
+        change = _applied(settlement, answer)
+        name, level = _ENDS.get(change.state) or _RETURNS[change.event]
+        if self._hooks.listening:
+            self._hooks.emit(name, **_facts(row), state=str(change.state), error=change.error)
+        if level > logging.INFO or self._log_success or change.state is not State.COMPLETED:
+            log.log(level, "%s", _sentence(row, name, change), extra=_facts(row))
+
+    def lost(self, row: JobRow, phase: str, why: str) -> None:
+        """The lease is gone; `phase` says when that was noticed."""
+        if self._hooks.listening:
+            self._hooks.emit("job.lease_lost", **_facts(row), phase=phase, reason=why)
+        log.warning(
+            "job %s (%s) lost its lease (%s): %s", row.id, row.task, phase, why, extra=_facts(row)
+        )
+
+
+def _applied(settlement: Settlement, answer: Settled) -> Change:
+    flagged = settlement.if_cancel_requested
+    return flagged if answer.state is flagged.state else settlement.next
+
+
+def _facts(row: JobRow) -> dict[str, Any]:
+    return {
+        "job_id": row.id,
+        "task": row.task,
+        "queue": row.queue,
+        "attempt": row.attempt,
+        "max_attempts": row.max_attempts,
+        "token": row.token,
+    }
+
+
+def _sentence(row: JobRow, name: str, change: Change) -> str:
+    what = name.removeprefix("job.")
+    text = f"job {row.id} ({row.task}) {what}, attempt {row.attempt} of {row.max_attempts}"
+    if change.state is State.PENDING and change.delay:
+        text += f", again in {change.delay / 1e6:.3g} s"
+    if change.error is not None and change.event in (Event.RETRY, Event.FAIL, Event.CANCEL):
+        text += f": {change.error.kind}: {change.error.message}"
+    return text
