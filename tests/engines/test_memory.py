@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Awaitable, Callable
+from threading import Lock
 
 import pytest
 
+from tenure.core.query import Filter, Page
 from tenure.engines.lanes import Lane, Lanes
 from tenure.engines.memory import MemoryEngine
+from tenure.engines.memory_store import MemoryStore
 from tenure.errors import EngineUnavailable
 from tenure.testing.conformance.kit import NOW, new, put, stored, take
 
@@ -23,8 +27,48 @@ class FixedClock:
         return 0.0
 
 
+class CountingLock:
+    """A real lock that counts how often it was taken."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self.taken = 0
+
+    def __enter__(self) -> None:
+        assert self._lock.acquire(timeout=10)
+        self.taken += 1
+
+    def __exit__(self, *exc: object) -> None:
+        self._lock.release()
+
+
+OPERATIONS: dict[str, Callable[[MemoryEngine], Awaitable[object]]] = {
+    "insert": lambda engine: engine.insert([new(1)], now=NOW),
+    "claim": lambda engine: take(engine, 10),
+    "extend": lambda engine: engine.extend([], now=NOW),
+    "settle": lambda engine: engine.settle([], now=NOW),
+    "sweep": lambda engine: engine.sweep(10, now=NOW),
+    "get": lambda engine: engine.get([]),
+    "next_due": lambda engine: engine.next_due(["default"], now=NOW),
+    "cancel": lambda engine: engine.cancel([], now=NOW),
+    "requeue": lambda engine: engine.requeue([], now=NOW),
+    "find": lambda engine: engine.find(Filter(), Page()),
+    "stats": lambda engine: engine.stats(now=NOW),
+}
+
+
 @pytest.mark.anyio
 class TestMemoryEngine:
+    @pytest.mark.parametrize("name", OPERATIONS)
+    async def test_an_operation_holds_the_lock_once_from_start_to_end(
+        self, name: str, monkeypatch: pytest.MonkeyPatch
+    ):
+        store, lock = MemoryStore(1000), CountingLock()
+        monkeypatch.setattr(store, "_lock", lock)
+        async with MemoryEngine(store=store) as engine:
+            await OPERATIONS[name](engine)
+        assert lock.taken == 1
+
     async def test_it_must_be_open(self):
         engine = MemoryEngine()
         with pytest.raises(EngineUnavailable, match="not open"):

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from threading import Barrier
 
 import msgspec
 import pytest
@@ -27,6 +31,17 @@ from tenure.testing.conformance.kit import (
     put,
     take,
 )
+
+
+@contextmanager
+def _hasty_threads() -> Iterator[None]:
+    """Let threads take turns as often as can be, so that a missing lock shows."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 class TestConcurrency(Conformance):
@@ -55,13 +70,15 @@ class TestConcurrency(Conformance):
         assert {row.lapses for row in got} == {1}
 
     async def test_two_event_loops_never_share_a_job(self, engine: Engine) -> None:
-        await put(engine, *(new(n) for n in range(400)))
+        await put(engine, *(new(n) for n in range(2000)))
         sides = [engine.side() for _ in range(4)]
+        start = Barrier(len(sides))
 
         async def work(side: Engine, owner: str) -> list[JobRow]:
             got: list[JobRow] = []
             async with side:
-                while rows := await take(side, 7, owner=owner):
+                start.wait(10)
+                while rows := await take(side, 9, owner=owner):
                     settled = await side.settle(
                         [decide(row, Completed(), now=NOW) for row in rows], now=NOW
                     )
@@ -73,10 +90,10 @@ class TestConcurrency(Conformance):
             return asyncio.run(work(sides[n], f"worker-{n}"))
 
         loop = asyncio.get_running_loop()
-        with ThreadPoolExecutor(len(sides)) as pool:
+        with _hasty_threads(), ThreadPoolExecutor(len(sides)) as pool:
             calls = [loop.run_in_executor(pool, run, n) for n in range(len(sides))]
             got = [row.id for rows in await asyncio.gather(*calls) for row in rows]
-        assert sorted(got) == numbered(*range(400))
+        assert sorted(got) == numbered(*range(2000))
 
     async def test_two_handles_see_each_other_at_once(self, open_engine: OpenEngine) -> None:
         first, second = await open_engine(), await open_engine()
