@@ -10,9 +10,9 @@ from threading import Lock
 import pytest
 
 from tenure.core.query import Filter, Page
-from tenure.engines.lanes import Lane, Lanes
 from tenure.engines.memory import MemoryEngine
-from tenure.engines.memory_store import MemoryStore
+from tenure.engines.memory.lanes import Lane, Lanes
+from tenure.engines.memory.store import MemoryStore
 from tenure.errors import EngineUnavailable
 from tenure.testing.conformance.kit import NOW, new, put, stored, take
 

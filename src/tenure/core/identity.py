@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -74,30 +74,70 @@ class Rearm(msgspec.Struct, frozen=True):
 Resolution = Create | Existing | Rearm
 
 
+class Holder(NamedTuple):
+    """Who has a unique key, as far as a store knows.
+
+    `twin` is the pending or running job with the key, or the job that `reservation` names, if it
+    is still there.
+    """
+
+    twin: JobRow | None = None
+    reservation: Reservation | None = None
+
+
+FREE = Holder()
+
+
 def resolve(
     job: NewJob, twin: JobRow | None, reservation: Reservation | None, now: int
 ) -> Resolution:
-    """What to do with a keyed insert at the store's time `now`.
+    """What to do with a keyed insert at the store's time `now`; who has the key, see `Holder`.
 
-    `twin` is the pending or running job with this key, or the job that `reservation` names, if it
-    is still there. Raises `DuplicateJob` or `UniquenessConflict`, with nothing to be written.
+    A pending twin whose time to start has passed counts as gone, as if a sweep had come before.
+    Raises `DuplicateJob` or `UniquenessConflict`, with nothing to be written.
     """
-    if reservation is None and twin is None:
+    if reservation is not None:
+        holder_id, held = reservation.job_id, UniqueUntil.FOREVER
+    elif twin is not None:
+        holder_id, held = twin.id, _until(twin)
+    else:
         return Create()
-    holder_id = reservation.job_id if reservation is not None else twin.id if twin else ""
     if holder_id == job.id:
         return Existing(job.id)
-    held = UniqueUntil.FOREVER if reservation is not None else UniqueUntil.FINISHED
-    if reservation is None and twin is not None and twin.unique_until is not None:
-        held = UniqueUntil(twin.unique_until)
-    if held != job.unique_until:
+    if reservation is None and twin is not None and overdue(twin, now):
+        return Create(overdue=twin.id)
+    if held != _until(job):
         raise UniquenessConflict(
             f"the key {job.unique_key!r} is taken until {held} by job {holder_id}; "
-            f"it cannot be used until {job.unique_until} at the same time"
+            f"it cannot be used until {_until(job)} at the same time"
         )
-    if reservation is None and twin is not None and _overdue(twin, now):
-        return Create(overdue=twin.id)
     return _conflict(job, twin, holder_id, now)
+
+
+def reservation_of(job: NewJob, now: int) -> Reservation | None:
+    """What a new job reserves for ever, if it does."""
+    if job.unique_key is None or _until(job) is not UniqueUntil.FOREVER:
+        return None
+    return Reservation(job.unique_key, job.id, now)
+
+
+def taken_by(row: JobRow, holder: Holder) -> str | None:
+    """The other job because of which the final `row` cannot be requeued: it has the key by now."""
+    if row.unique_key is None:
+        return None
+    if holder.reservation is not None and holder.reservation.job_id != row.id:
+        return holder.reservation.job_id
+    twin = holder.twin
+    return twin.id if twin is not None and twin.id != row.id else None
+
+
+def overdue(row: JobRow, now: int) -> bool:
+    """Whether a pending job may no longer start."""
+    return row.state is State.PENDING and row.expires_at is not None and row.expires_at <= now
+
+
+def _until(job: NewJob | JobRow) -> UniqueUntil:
+    return UniqueUntil(job.unique_until or UniqueUntil.FINISHED)
 
 
 def _conflict(job: NewJob, twin: JobRow | None, holder_id: str, now: int) -> Resolution:
@@ -111,11 +151,7 @@ def _conflict(job: NewJob, twin: JobRow | None, holder_id: str, now: int) -> Res
             raise DuplicateJob(job.unique_key or "", holder_id)
 
 
-def _overdue(row: JobRow, now: int) -> bool:
-    return row.state is State.PENDING and row.expires_at is not None and row.expires_at <= now
-
-
-_KEPT = frozenset({"id", "token", "claims", "failures", "lapses", "releases", "created_at"})
+_KEPT = frozenset({"id", "schedule", "tick"})
 _REARMED = tuple(
     name
     for name in NewJob.__struct_fields__

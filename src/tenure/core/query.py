@@ -11,6 +11,7 @@ from tenure.core.job import JobRow
 from tenure.core.states import State
 
 PAGE_MAX = 1000
+PRUNE_MAX = 10_000
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,6 +21,7 @@ import msgspec
 from tenure.core.event import EventFilter, NewEvent, StoredEvent
 from tenure.core.fleet import Inspection, QueueSettings, WorkerInfo
 from tenure.core.identity import Reservation
+from tenure.core.insertion import Inserted as Inserted
 from tenure.core.job import JobRow, NewJob
 from tenure.core.lease import Beat, Extension
 from tenure.core.outcomes import Settled, Settlement
@@ -82,7 +83,8 @@ class Arm(StrEnum):
     RESUME = "resume"
     """Running jobs that the owner holds and did not list in `held`: a claim's reply was lost.
 
-    They keep their token, and their lease starts anew. Only where `held` is given.
+    They keep their token, and their lease starts anew, even if it ran out and nobody took the job.
+    Of any queue and task name, in the order `lease_until, id`. Only where `held` is given.
     """
 
     LAPSED = "lapsed"
@@ -103,7 +105,8 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     `tasks` None means any name; else jobs of other names are never taken. `ids` restricts the
     due and lapsed arms to these jobs. `room` bounds how many due and lapsed jobs come from a
     queue; queues it does not name are bounded by `limit` alone. `held` lists the jobs that the
-    owner knows it holds. Paused queues have no due and no lapsed jobs.
+    owner knows it holds. Paused queues have no due and no lapsed jobs; their jobs are promoted
+    and expire all the same.
 
     The arms work in the order promote, expired, resume, lapsed, due, and all that is returned
     counts towards `limit`.
@@ -120,29 +123,21 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     arms: frozenset[Arm] = ALL_ARMS
 
 
-class Inserted(NamedTuple):
-    """The answer to one insert.
-
-    `created` is False when nothing was inserted: this very id was there already, or a job `id` has
-    the unique key. `cancelling`: that job was asked to stop, so it may not do what is wanted.
-    """
-
-    id: str
-    created: bool
-    cancelling: bool = False
-
-
 class Topic(StrEnum):
     """What a signal is about."""
 
     QUEUE = "queue"
-    """Jobs became due in the queue `key`."""
+    """The queue `key` got pending jobs, due or planned for later, or is no longer paused.
+
+    Whoever sleeps until the next job is due has to look again: it may be due earlier now.
+    """
 
     DONE = "done"
     """The job `key` reached a final state."""
 
     CANCEL = "cancel"
-    """The running job `key` was asked to stop, or was taken from its holder."""
+    """The running job `key` was asked to stop, or was taken from its holder: by force, by a sweep
+    or by the claim of another."""
 
     ANY = "any"
     """Something changed; what, is unknown."""
@@ -179,8 +174,9 @@ class Operate(Protocol):
     async def requeue(self, ids: Sequence[str], *, now: int | None = None) -> RequeueResult:
         """Make final jobs pending again, with fresh budgets; `token` goes on growing.
 
-        One whose unique key is taken by another job by now is refused, naming that job. An id
-        that is given twice is answered once.
+        One whose unique key is taken by another job by now (see `core.identity.taken_by`) is
+        refused, naming that job. An id that is given twice is answered once, and of two that have
+        one key the first gets it.
         """
         ...
 
@@ -190,18 +186,21 @@ class Operate(Protocol):
         """Remove up to `limit` (1 to 10,000) final jobs that ended, or events kept, before an
         instant (microseconds since the epoch), the oldest first; returns how many.
 
-        `where` restricts jobs further. Removing a job removes nothing that must outlive it.
+        Jobs in the order `finished_at, id`, restricted further by `where`; events in the order in
+        which they were kept. A reservation outlives its job. Raises `ConfigurationError` for a
+        limit out of range.
         """
         ...
 
     async def configure(self, settings: QueueSettings) -> None:
-        """Set how a queue is treated from now on, by the whole fleet."""
+        """Set how a queue is treated from now on, by the whole fleet. Signals QUEUE."""
         ...
 
     async def inspect(self, *, now: int | None = None) -> Inspection:
-        """The settings of all queues that have any, and what is wrong with the store.
+        """The settings of all queues that were ever given any, sorted by name, and what is wrong.
 
-        Looks for jobs in no state, and for what endangers this kind of store. May read all rows.
+        Looks for jobs in an impossible condition (`core.fleet.flaw_of`), and for what endangers
+        this kind of store. May read all rows.
         """
         ...
 
@@ -223,7 +222,10 @@ class Query(Protocol):
         ...
 
     async def announce(self, worker: WorkerInfo, ttl: int, *, now: int | None = None) -> None:
-        """Say that a worker is there, for `ttl` microseconds; 0: that it has left."""
+        """Say that a worker is there, for `ttl` microseconds; 0: that it has left.
+
+        Replaces what was said of this worker before. `seen_at` becomes the store's time.
+        """
         ...
 
     async def workers(self, *, now: int | None = None) -> list[WorkerInfo]:
@@ -238,7 +240,8 @@ class Schedules(Protocol):
         """Save or remove schedules, each only if its revision is the expected one.
 
         Answers per change, in order: the schedule as it is now kept, under a new revision; None
-        where the change was refused, or removed it.
+        where the change was refused, or removed it. A refused change stops no other. Raises
+        `PayloadError` for a definition that JSON cannot hold; then nothing is saved.
         """
         ...
 
@@ -249,8 +252,10 @@ class Schedules(Protocol):
     async def fire(self, ticks: Sequence[Tick], *, now: int | None = None) -> list[Fired]:
         """Fire ticks: insert the job and plan the next one, in one step, or neither.
 
-        Whatever becomes of the job, no tick is ever fired twice: its job has the pair of schedule
-        and nominal instant, which no two jobs of a store share.
+        One answer per tick, in order; `core.schedule.firing` decides. Whatever becomes of the job,
+        no tick is ever fired twice: its job has the pair of schedule and nominal instant, which no
+        two jobs of a store share. Raises only for a job that cannot be stored (`PayloadError`,
+        `ConfigurationError`), and then nothing is done.
         """
         ...
 
@@ -263,7 +268,11 @@ class Identities(Protocol):
         ...
 
     async def release_identity(self, key: str, owner: str | None = None) -> bool:
-        """Free a reserved key, if it is held by the job `owner` (None: by whomever)."""
+        """Free a reserved key, if it is held by the job `owner` (None: by whomever).
+
+        Returns whether it was freed. While that job is pending or running it has the key all the
+        same, until it ends.
+        """
         ...
 
 
@@ -271,7 +280,10 @@ class Events(Protocol):
     """History."""
 
     async def append(self, events: Sequence[NewEvent], *, now: int | None = None) -> None:
-        """Keep these events, in order, all or none."""
+        """Keep these events, in order, all or none; their time is that of the store.
+
+        Raises `PayloadError` for facts that JSON cannot hold.
+        """
         ...
 
     async def read(
@@ -280,7 +292,8 @@ class Events(Protocol):
         """Up to `limit` (1 to 1,000) matching events after a cursor (None: from the start).
 
         Whoever goes on from the last cursor sees every event once, those of transactions that
-        committed late too.
+        committed late too. Raises `ConfigurationError` for a limit out of range, and for a cursor
+        that this store did not make.
         """
         ...
 
@@ -350,18 +363,18 @@ class Core(Protocol):
     async def insert(self, jobs: Sequence[NewJob], *, now: int | None = None) -> list[Inserted]:
         """Write all jobs or none; one answer per job, in order.
 
-        An id that is there already, or earlier in the batch, changes nothing. A unique key that
-        is taken is dealt with as `core.identity.resolve` says; keys are compared within the batch
-        too. Raises `PayloadError` for a payload larger than `traits.max_payload`, `DuplicateJob`
-        and `UniquenessConflict`.
+        An id that is there already, or earlier in the batch, changes nothing. A unique key or a
+        tick that is taken is dealt with as `core.insertion.plan` says; all are compared within the
+        batch too. Raises `PayloadError` for a payload larger than `traits.max_payload`,
+        `DuplicateJob` and `UniquenessConflict`.
         """
         ...
 
     async def claim(self, claim: Claim, *, now: int | None = None) -> list[JobRow]:
         """Take jobs, atomically: two claims never return one job under one token.
 
-        Lapsed jobs first, then due ones in the order `rank, id`. The cost does not grow with the
-        backlog, with jobs in the future, other queues or unknown names.
+        Resumed jobs first, then lapsed ones, then due ones in the order `rank, id`. The cost does
+        not grow with the backlog, with jobs in the future, other queues or unknown names.
         """
         ...
 
@@ -406,7 +419,8 @@ class Core(Protocol):
     ) -> int | None:
         """Microseconds until the earliest pending job of these is due (0: now; None: no job).
 
-        `tasks` None means any name. Leases and `expires_at` do not count.
+        `tasks` None means any name. Leases and `expires_at` do not count, and paused queues have no
+        jobs here, since nothing becomes due in them.
         """
         ...
 
@@ -414,7 +428,8 @@ class Core(Protocol):
         """Tell every listener of this store that can be reached. Best effort; never raises.
 
         For extra hints only: writes signal by themselves, once they took effect. A job that
-        became ready signals QUEUE, a final state DONE, a cancel of a running job CANCEL.
+        became pending, due or not, signals QUEUE; a final state DONE; a running job that was asked
+        to stop, or taken from its holder, CANCEL.
         """
         ...
 
