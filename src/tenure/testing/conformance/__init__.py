@@ -31,8 +31,8 @@ pytest.register_assert_rewrite(
         f"{__name__}.{name}"
         for name in (
             "cancel claim claim_arms claim_lapsed claim_resume claim_room concurrency extend firing"
-            " histories history ids insert kit ledger presence prune query requeue reservations"
-            " schedules settle signals sweep traits unique unique_batch zombies"
+            " histories history ids insert kit ledger lost_replies presence prune query requeue"
+            " reservations schedules settle signals sweep traits unique unique_batch zombies"
         ).split()
     )
 )

@@ -12,6 +12,7 @@ from tenure.testing.conformance.firing import TestFire, TestOverlap
 from tenure.testing.conformance.history import TestEvents
 from tenure.testing.conformance.ids import TestIdentity
 from tenure.testing.conformance.insert import TestInsert
+from tenure.testing.conformance.lost_replies import TestLostReplies
 from tenure.testing.conformance.presence import TestPresence
 from tenure.testing.conformance.prune import TestInspect, TestPrune
 from tenure.testing.conformance.query import TestFind, TestGet, TestNextDue, TestStats
@@ -40,6 +41,7 @@ __all__ = [
     "TestInsert",
     "TestInspect",
     "TestLapsed",
+    "TestLostReplies",
     "TestNextDue",
     "TestOverlap",
     "TestPaused",
