@@ -14,6 +14,7 @@ from tenure.core.job import JobRow
 from tenure.core.retry import RetryPolicy
 from tenure.engines.protocol import ALL_ARMS, Arm, Claim, Engine
 from tenure.errors import EngineUnavailable
+from tenure.tasks import TaskSet
 from tenure.worker.options import WorkerOptions, seconds
 
 log = logging.getLogger("tenure.worker")
@@ -37,7 +38,7 @@ class Poller:
         options: WorkerOptions,
         *,
         owner: str,
-        tasks: Sequence[str],
+        tasks: TaskSet,
         free: Callable[[], int],
         begin: Callable[[Sequence[JobRow], float], None],
         busy: Callable[[], bool],
@@ -46,7 +47,7 @@ class Poller:
         self._engine = engine
         self._options = options
         self._owner = owner
-        self._tasks = tuple(tasks)
+        self._tasks = tasks
         self._free = free
         self._begin = begin
         self._busy = busy
@@ -127,7 +128,7 @@ class Poller:
             limit=limit,
             lease=round(self._options.times.length * SECOND),
             queues=self._options.queues,
-            tasks=self._tasks,
+            tasks=self._tasks.names,  # asked each time: some may be declared late
             arms=arms,
         )
 
@@ -154,7 +155,7 @@ class Poller:
         # What is put off while the store is asked may be missing in the answer.
         self._looks_at = math.inf
         try:
-            due = await self._engine.next_due(self._options.queues, self._tasks)
+            due = await self._engine.next_due(self._options.queues, self._tasks.names)
         except EngineUnavailable:
             return self._poll_max
         # Zero would mean that a claim left a due job behind: somebody else's, or a new one.

@@ -67,7 +67,7 @@ class Worker:
             engine,
             options,
             owner=self.id,
-            tasks=tasks.names,
+            tasks=tasks,
             free=self._runner.free,
             begin=self._runner.begin,
             busy=lambda: self._runner.active > 0,
