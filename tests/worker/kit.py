@@ -54,7 +54,7 @@ class House:
 
     def task(self, function: Callable[..., Any], **options: Any) -> Task[..., Any]:
         """Declare a task."""
-        task: Task[..., Any] = Task(function, changed(TaskOptions(), options))  # type: ignore[typeddict-item]
+        task: Task[..., Any] = Task(function, changed(TaskOptions(), options))  # type: ignore[arg-type]
         self.tasks.add(task)
         return task
 

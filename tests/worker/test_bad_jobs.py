@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tenure import INJECTED, JobContext
+from tenure import INJECTED, JobContext, Snooze
 from tenure.core.job import Job
 from tenure.core.states import State
 from tenure.tasks import TaskSet
@@ -103,7 +103,6 @@ async def test_an_exit_while_reading_arguments_releases_the_job(house: House):
         pass
 
     task = house.task(trapped)
-    await house.engine.insert([])
     job_id = await house.put(house.task(add), 1, task=task.name, payload=b'{"a": 1}')
     with pytest.raises(SystemExit):
         async with asyncio.timeout(15):
@@ -223,7 +222,7 @@ async def test_groups_nested_without_end_can_be_saved(house: House, kind: str):
 
 
 async def test_a_body_that_swallows_one_cancellation_ends_with_the_next(house: House):
-    swallowed = []
+    swallowed: list[int] = []
 
     async def stubborn() -> None:
         while True:
@@ -337,7 +336,6 @@ async def test_recursion_in_a_body_is_an_error(house: House, kind: str):
 
 async def test_an_absurd_snooze_or_progress_harms_nobody(house: House, kind: str):
     """What the body reports travels with the renewals of others."""
-    from tenure import Snooze
 
     def act() -> None:
         raise Snooze(10**11)

@@ -10,6 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -29,7 +30,7 @@ async def test_many_functions_each_run_once_in_few_threads():
             names.add(threading.current_thread().name)
         return n
 
-    results = await asyncio.gather(*(pool.submit(lambda n=n: work(n)) for n in range(10_000)))
+    results = await asyncio.gather(*(pool.submit(partial(work, n)) for n in range(10_000)))
     assert results == list(range(10_000))
     assert sorted(seen) == results
     assert len(names) <= 8
@@ -41,7 +42,7 @@ async def test_many_functions_each_run_once_in_few_threads():
 async def test_no_more_threads_than_work():
     pool = ThreadPool(8, idle_seconds=30)
     for n in range(20):
-        assert await pool.submit(lambda n=n: n) == n
+        assert await pool.submit(partial(int, n)) == n
         await until(lambda: pool._idle == pool.threads)
     assert pool.threads == 1
     pool.close()
@@ -137,7 +138,7 @@ async def test_an_idle_thread_keeps_nothing_alive():
     pool = ThreadPool(1)
     large = Large()
     gone = weakref.ref(large)
-    await pool.submit(lambda held=large: None)
+    await pool.submit(partial(id, large))
     del large
     await until(lambda: gc.collect() >= 0 and gone() is None, 5)
     assert pool.threads == 1
@@ -202,7 +203,7 @@ async def test_no_wake_up_is_lost(scaled: Callable[[int, int], int]):
     pool = ThreadPool(3, idle_seconds=0.001)
     dice = random.Random(7)
     for n in range(scaled(1500, 100_000)):
-        burst = [pool.submit(lambda n=n: n) for _ in range(dice.randrange(1, 4))]
+        burst = [pool.submit(partial(int, n)) for _ in range(dice.randrange(1, 4))]
         async with asyncio.timeout(10):
             assert await asyncio.gather(*burst) == [n] * len(burst)
         if dice.random() < 0.3:

@@ -111,9 +111,7 @@ class Runner:
             work = loop.create_task(self._work(row, lease, sent_at, kept))
             self._working.add(work)
             work.add_done_callback(self._ended)
-        early = [row.id for row in rows if row.id in self._early_cancels]
-        if early:
-            self.ask(early)
+        self._keeper.nudge([row.id for row in rows if row.id in self._early_cancels])
 
     def ask(self, ids: Iterable[str] | None) -> None:
         """These jobs (None: any) may have been asked to stop: renew their leases, which tells."""
