@@ -7,6 +7,7 @@ import functools
 import importlib
 import inspect
 import pkgutil
+import typing
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from types import ModuleType
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
@@ -271,7 +272,8 @@ def injected_values(task: Task[..., Any], context: Any) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name in task.signature.injected:
         annotation = task.signature.annotation(name)
-        if not (isinstance(annotation, type) and isinstance(context, annotation)):
+        wanted = (annotation, *typing.get_args(annotation))  # JobContext, JobContext | None
+        if not any(kind in wanted for kind in type(context).__mro__[:-1]):
             raise MissingDependency(f"{task.name}: nobody fills the injected parameter {name!r}")
         values[name] = context
     return values
