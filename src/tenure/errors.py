@@ -66,6 +66,9 @@ class JobEnded(TenureError):
         self.job = job
         super().__init__(job.describe_end())
 
+    def __reduce__(self) -> tuple[type[JobEnded], tuple[Job]]:
+        return type(self), (self.job,)  # by default copies are made from the message alone
+
 
 class JobFailed(JobEnded):
     """The job spent its attempts, or failed in a way that is not retried."""

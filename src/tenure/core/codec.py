@@ -6,7 +6,6 @@ not strings, integers beyond 64 bits) is refused with the path to the value. Nev
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import datetime as dt
 import decimal
@@ -14,7 +13,7 @@ import enum
 import math
 import pathlib
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -25,15 +24,17 @@ JSON = "json"
 MAX_DEPTH = 100
 
 _INT_MIN, _INT_MAX = -(2**63), 2**64 - 1
-_ATOMS = (
-    bytes,
-    bytearray,
-    dt.datetime,
-    dt.date,
-    dt.time,
-    dt.timedelta,
-    uuid.UUID,
-    decimal.Decimal,
+_MINUTE = dt.timedelta(minutes=1)
+# What msgspec writes by itself, and what a subclass, which it refuses, is written as.
+_ATOMS: tuple[tuple[type, Callable[[Any], Any]], ...] = (
+    (bytes, bytes),
+    (bytearray, bytes),
+    (dt.datetime, dt.datetime.isoformat),
+    (dt.date, dt.date.isoformat),
+    (dt.time, dt.time.isoformat),
+    (dt.timedelta, lambda v: dt.timedelta(v.days, v.seconds, v.microseconds)),
+    (uuid.UUID, uuid.UUID.__str__),
+    (decimal.Decimal, decimal.Decimal.__str__),
 )
 
 _encoder = msgspec.json.Encoder()
@@ -42,11 +43,12 @@ _decoder = msgspec.json.Decoder()
 
 def encode(value: Any, root: str = "value") -> bytes:
     """The JSON bytes of `value`. Raises `PayloadError` naming the path from `root`."""
-    plain = _plain(value, root, 0)
     try:
-        return _encoder.encode(plain)
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise PayloadError(f"{root}: cannot be stored as JSON: {error}") from error
+        return _encoder.encode(_plain(value, root, 0))
+    except PayloadError:
+        raise
+    except Exception as error:
+        raise PayloadError(f"{root}: cannot be stored as JSON: {_shown(error)}") from error
 
 
 def decode(data: bytes) -> Any:
@@ -65,8 +67,10 @@ def convert(value: Any, annotation: Any, path: str) -> Any:
         return msgspec.convert(value, annotation, dec_hook=_from_plain)
     except msgspec.ValidationError as error:
         raise PayloadError(f"{path}: {error}") from error
-    except (TypeError, RecursionError) as error:
-        raise PayloadError(f"{path}: {annotation!r} cannot be read from JSON: {error}") from error
+    except Exception as error:  # the constructor of a user's class may raise anything
+        raise PayloadError(
+            f"{path}: {_shown(annotation)} cannot be read from JSON: {_shown(error)}"
+        ) from error
 
 
 def check_text(text: str, path: str) -> str:
@@ -105,17 +109,42 @@ def _plain(value: Any, path: str, depth: int) -> Any:
         return value
     if depth >= MAX_DEPTH:
         raise PayloadError(f"{path}: nested deeper than {MAX_DEPTH} levels")
-    if isinstance(value, Mapping):
-        return {
-            _key(key, path): _plain(item, f"{path}.{key}", depth + 1) for key, item in value.items()
-        }
-    if isinstance(value, list | tuple | set | frozenset):
-        fields = getattr(value, "_fields", None)
-        if fields is None:
-            items = sorted(value, key=repr) if isinstance(value, set | frozenset) else value
-            return [_plain(item, f"{path}[{i}]", depth + 1) for i, item in enumerate(items)]
+    try:
+        if isinstance(value, Mapping):
+            return _plain_mapping(value, path, depth)
+        if isinstance(value, list | tuple | set | frozenset):
+            return _plain_items(value, path, depth)
+        return _plain_object(value, path, depth)
+    except (PayloadError, RecursionError):
+        raise
+    except Exception as error:  # looking into a user's object may raise anything
+        raise PayloadError(
+            f"{path}: {type(value).__qualname__} cannot be stored as JSON: {_shown(error)}"
+        ) from error
+
+
+def _plain_mapping(value: Mapping[Any, Any], path: str, depth: int) -> dict[str, Any]:
+    plain: dict[str, Any] = {}
+    for key, item in value.items():
+        if not isinstance(key, str):
+            kind = type(key).__name__
+            raise PayloadError(f"{path}: key {_shown(key)} is {kind}; JSON keys are strings")
+        # The text itself: str() of a subclass or an Enum may say something else.
+        name = check_text(str.__str__(key), f"{path}.{printable(key)}")
+        if name in plain:
+            raise PayloadError(f"{path}: key {name!r} occurs twice")
+        plain[name] = _plain(item, f"{path}.{name}", depth + 1)
+    return plain
+
+
+def _plain_items(value: Any, path: str, depth: int) -> list[Any]:
+    fields = getattr(value, "_fields", None)
+    if fields is not None:
         return [_plain(v, f"{path}.{f}", depth + 1) for f, v in zip(fields, value, strict=True)]
-    return _plain_object(value, path, depth)
+    items = [_plain(item, f"{path}[{i}]", depth + 1) for i, item in enumerate(value)]
+    if isinstance(value, set | frozenset):
+        items.sort(key=_encoder.encode)  # one order in every process: equal sets, equal bytes
+    return items
 
 
 def _plain_object(value: Any, path: str, depth: int) -> Any:
@@ -123,45 +152,65 @@ def _plain_object(value: Any, path: str, depth: int) -> Any:
         return _plain(value.value, path, depth + 1)
     if isinstance(value, decimal.Decimal) and not value.is_finite():
         raise PayloadError(f"{path}: {value} cannot be stored; JSON has no such number")
-    if isinstance(value, dt.datetime) and value.tzinfo is None:
-        raise PayloadError(f"{path}: a datetime needs a time zone; {value.isoformat()} is naive")
-    if isinstance(value, _ATOMS):
-        return value
+    if isinstance(value, dt.datetime | dt.time):
+        value = _plain_time(value, path)
+    for kind, as_base in _ATOMS:
+        if isinstance(value, kind):
+            return value if type(value) is kind else as_base(value)
     if isinstance(value, pathlib.PurePath):
         return check_text(str(value), path)
     if isinstance(value, str):
-        return check_text(str(value), path)
+        return check_text(str.__str__(value), path)
     if isinstance(value, int):
         return _plain(int(value), path, depth)
     if isinstance(value, float):
         return _plain(float(value), path, depth)
-    fields = _fields_of(value)
-    if fields is not None:
-        return {name: _plain(item, f"{path}.{name}", depth + 1) for name, item in fields.items()}
+    if isinstance(value, msgspec.Struct):
+        return _plain_struct(value, path, depth)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = [field.name for field in dataclasses.fields(value)]
+        return {name: _plain(getattr(value, name), f"{path}.{name}", depth + 1) for name in names}
     dump = getattr(value, "model_dump", None)
     if callable(dump):  # a pydantic model, without importing pydantic
         return _plain(dump(mode="json"), path, depth + 1)
     raise PayloadError(f"{path}: {type(value).__qualname__} cannot be stored as JSON")
 
 
-def _fields_of(value: Any) -> dict[str, Any] | None:
-    """The fields of a dataclass or msgspec struct, by the names they are read back with."""
-    if isinstance(value, msgspec.Struct):
-        names = zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True)
-        fields = {encoded: getattr(value, name) for name, encoded in names}
-        config = value.__struct_config__
-        if config.tag_field is not None:
-            fields = {config.tag_field: config.tag, **fields}
-        return fields
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    return None
+def _plain_time(value: dt.datetime | dt.time, path: str) -> dt.datetime | dt.time:
+    """`value` with an offset that its text can hold: whole minutes."""
+    offset = value.utcoffset()
+    if isinstance(value, dt.datetime):
+        if offset is None:
+            raise PayloadError(
+                f"{path}: a datetime needs a time zone; {value.isoformat()} is naive"
+            )
+        return value.astimezone(dt.UTC) if offset % _MINUTE else value
+    if value.tzinfo is not None and (offset is None or offset % _MINUTE):
+        raise PayloadError(f"{path}: a time of day needs an offset of whole minutes, or none")
+    return value
 
 
-def _key(key: Any, path: str) -> str:
-    if not isinstance(key, str):
-        raise PayloadError(f"{path}: key {key!r} is {type(key).__name__}; JSON keys are strings")
-    return check_text(str(key), f"{path}.{printable(key)}")
+def _plain_struct(value: msgspec.Struct, path: str, depth: int) -> Any:
+    """The fields of a msgspec struct, by the names or in the places they are read back from."""
+    config = value.__struct_config__
+    names = zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True)
+    fields = {encoded: getattr(value, name) for name, encoded in names}
+    tag = {} if config.tag_field is None else {config.tag_field: config.tag}
+    if config.array_like:
+        values = [_plain(item, f"{path}.{name}", depth + 1) for name, item in fields.items()]
+        return [*tag.values(), *values]
+    return tag | {
+        name: _plain(item, f"{path}.{name}", depth + 1)
+        for name, item in fields.items()
+        if item is not msgspec.UNSET
+    }
+
+
+def _shown(value: object) -> str:
+    try:
+        return printable(repr(value))
+    except Exception:
+        return f"<{type(value).__qualname__}>"
 
 
 def _from_plain(annotation: Any, value: Any) -> Any:
@@ -175,6 +224,4 @@ def _from_plain(annotation: Any, value: Any) -> Any:
                 return validate(value)
             except Exception as error:
                 raise ValueError(str(error)) from error
-        if issubclass(annotation, bytearray):
-            return bytearray(base64.b64decode(value))
     raise TypeError(f"values of {annotation!r} are not supported")

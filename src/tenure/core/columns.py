@@ -3,16 +3,22 @@
 Values are what any database driver takes: `str`, `int`, `float`, `bytes` and None. Structured
 values are JSON text, and None when empty. Every engine goes through here, the one in memory too,
 so that no live object is ever shared between a caller and a store.
+
+What a user put into tags, headers or metadata is refused with `PayloadError` where JSON cannot
+hold it. What a run reports (errors, progress) always fits, so an outcome can always be saved.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import NoneType
 from typing import Any
 
 import msgspec
 
-from tenure.core.job import COLUMNS, JobError, JobRow, Progress
+from tenure.core import codec
+from tenure.core.job import COLUMNS, JobRow
+from tenure.core.reports import JobError, Progress
 from tenure.core.retry import RetryPolicy
 from tenure.core.states import State
 
@@ -22,6 +28,10 @@ _STATES: Mapping[str, State] = {str(state): state for state in State}
 
 def _json(value: Any) -> str | None:
     return _encoder.encode(value).decode() if value else None
+
+
+def _given(name: str) -> Callable[[Any], str | None]:
+    return lambda value: codec.encode(value, name).decode() if value else None
 
 
 def _structured(value: Any) -> str | None:
@@ -40,24 +50,24 @@ _TO: Mapping[str, Callable[[Any], Any]] = {
     "error": _structured,
     "errors": _json,
     "progress": _structured,
-    "tags": _json,
-    "headers": _json,
-    "metadata": _json,
+    "tags": _given("tags"),
+    "headers": _given("headers"),
+    "metadata": _given("metadata"),
     "log_success": _flag,
 }
-# name: (how to read a value that is not None, what None stands for)
-_FROM: Mapping[str, tuple[Callable[[Any], Any], Any]] = {
-    "ready": (bool, False),
-    "state": (_STATES.__getitem__, None),
-    "cancel_requested": (bool, False),
-    "retry": (msgspec.json.Decoder(RetryPolicy).decode, None),
-    "error": (msgspec.json.Decoder(JobError).decode, None),
-    "errors": (msgspec.json.Decoder(tuple[JobError, ...]).decode, ()),
-    "progress": (msgspec.json.Decoder(Progress).decode, None),
-    "tags": (msgspec.json.Decoder(tuple[str, ...]).decode, ()),
-    "headers": (msgspec.json.Decoder(dict[str, str]).decode, {}),
-    "metadata": (msgspec.json.Decoder(dict[str, Any]).decode, {}),
-    "log_success": (bool, None),
+# name: (how to read a value that is not None, what makes the value that None stands for)
+_FROM: Mapping[str, tuple[Callable[[Any], Any], Callable[[], Any]]] = {
+    "ready": (bool, bool),
+    "state": (_STATES.__getitem__, NoneType),
+    "cancel_requested": (bool, bool),
+    "retry": (msgspec.json.Decoder(RetryPolicy).decode, NoneType),
+    "error": (msgspec.json.Decoder(JobError).decode, NoneType),
+    "errors": (msgspec.json.Decoder(tuple[JobError, ...]).decode, tuple),
+    "progress": (msgspec.json.Decoder(Progress).decode, NoneType),
+    "tags": (msgspec.json.Decoder(tuple[str, ...]).decode, tuple),
+    "headers": (msgspec.json.Decoder(dict[str, str]).decode, dict),
+    "metadata": (msgspec.json.Decoder(dict[str, Any]).decode, dict),
+    "log_success": (bool, NoneType),
 }
 _READERS = tuple((COLUMNS.index(name), read, empty) for name, (read, empty) in _FROM.items())
 _WRITERS = tuple((COLUMNS.index(name), write) for name, write in _TO.items())
@@ -76,7 +86,7 @@ def from_columns(values: Sequence[Any]) -> JobRow:
     items = list(values)
     for index, read, empty in _READERS:
         value = items[index]
-        items[index] = empty if value is None else read(value)
+        items[index] = empty() if value is None else read(value)
     return JobRow(*items)
 
 

@@ -33,15 +33,18 @@ def micros(value: Seconds, name: str, *, minimum: float = 0, maximum: float | No
         raise ConfigurationError(
             f"{name} must be a number of seconds or a timedelta, not {type(value).__name__}"
         )
+    elif isinstance(value, int):
+        total = value * SECOND
     elif not math.isfinite(value):
         raise ConfigurationError(f"{name} must be finite, not {value}")
     else:
-        total = value * SECOND if isinstance(value, int) else round(value * SECOND)
+        # The bound keeps the product finite and changes no verdict.
+        total = round(max(-1e18, min(value, 1e18)) * SECOND)
     ceiling = LAST_INSTANT if maximum is None else round(maximum * SECOND)
-    if total < round(minimum * SECOND) or total > ceiling:
-        upper = "" if maximum is None else f" and at most {maximum:g}"
+    if not round(minimum * SECOND) <= total <= ceiling:
         raise ConfigurationError(
-            f"{name} must be at least {minimum:g}{upper} seconds, not {_shown(value)}"
+            f"{name} must be at least {shown(minimum)} and at most {shown(ceiling / SECOND)} "
+            f"seconds, not {shown(value)}"
         )
     return total
 
@@ -66,5 +69,10 @@ def moment(value: int) -> datetime:
     return EPOCH + timedelta(microseconds=value)
 
 
-def _shown(value: Seconds) -> str:
-    return f"{value.total_seconds():g}" if isinstance(value, timedelta) else f"{value:g}"
+def shown(value: Seconds) -> str:
+    """Seconds, or any number, for the text of an error. Never raises."""
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    try:
+        return f"{seconds:.12g}"
+    except OverflowError:
+        return "a number beyond all floats"

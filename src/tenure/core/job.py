@@ -14,6 +14,8 @@ import msgspec
 
 from tenure.core import codec
 from tenure.core.durations import HOUR, LAST_INSTANT, SECOND, moment
+from tenure.core.reports import JobError as JobError
+from tenure.core.reports import Progress as Progress
 from tenure.core.retry import RetryPolicy
 from tenure.core.states import State
 from tenure.errors import ConfigurationError
@@ -23,24 +25,6 @@ RANK_STEP = HOUR
 
 PRIORITY_MIN, PRIORITY_MAX = -32_768, 32_767
 ERRORS_KEPT = 10
-
-
-class JobError(msgspec.Struct, frozen=True):
-    """Why an attempt did not complete. `at` is microseconds since the epoch."""
-
-    kind: str
-    message: str
-    traceback: str = ""
-    attempt: int = 0
-    at: int = 0
-
-
-class Progress(msgspec.Struct, frozen=True):
-    """The last report of a running body."""
-
-    current: float
-    total: float | None = None
-    message: str = ""
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,7 +138,9 @@ def new_row(job: NewJob, now: int) -> JobRow:
     """
     available_at = max(job.run_at, now) if job.run_at is not None else now + job.delay
     expires_at = job.expires_at if job.expires_in is None else now + job.expires_in
-    for name, value in (("delay", available_at), ("expires_in", expires_at)):
+    due = "delay" if job.run_at is None else "run_at"
+    end = "expires_at" if job.expires_in is None else "expires_in"
+    for name, value in ((due, available_at), (end, expires_at)):
         if value is not None and value > LAST_INSTANT:
             raise ConfigurationError(f"{name} leads past the year 9999")
     return JobRow(
@@ -299,7 +285,7 @@ class Job:
 
     @property
     def error(self) -> JobError | None:
-        """Why the last attempt did not complete."""
+        """The last error; a job that completed in the end may have one of an earlier attempt."""
         return self.row.error
 
     @property
@@ -359,9 +345,11 @@ class Job:
         return (self.row.finished_at - self.row.started_at) / SECOND
 
     def describe_end(self) -> str:
-        """One line: which job, how it ended, and the stored error."""
+        """One line: which job, how it ended, and, unless it completed, the stored error."""
         text = f"job {self.id} ({self.task}) {self.state}"
-        return f"{text}: {self.error.kind}: {self.error.message}" if self.error else text
+        if self.error is None or self.state is State.COMPLETED:
+            return text
+        return f"{text}: {self.error.kind}: {self.error.message}"
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready values of every field shown to people; times as ISO 8601 text in UTC."""

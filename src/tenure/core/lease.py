@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from tenure.core.durations import Seconds, micros
-from tenure.core.job import Progress
+from tenure.core.durations import SECOND, Seconds, micros, shown
+from tenure.core.reports import Progress
 from tenure.errors import ConfigurationError
 
 DEFAULT_LEASE = 30.0
@@ -64,17 +64,17 @@ def lease_times(length: Seconds, interval: Seconds | None = None) -> LeaseTimes:
     The renewal interval is a third of the lease unless given, and at most that; the margin is 10 %
     of the lease, at least 0.2 s. Raises `ConfigurationError` naming the argument.
     """
-    seconds = micros(length, "lease", minimum=SHORTEST_LEASE, maximum=LONGEST_LEASE) / 1e6
-    longest = seconds / 3
-    if interval is None:
-        chosen = longest
-    else:
-        chosen = micros(interval, "renewal interval", minimum=0.05) / 1e6
-        if chosen > longest:
+    whole = micros(length, "lease", minimum=SHORTEST_LEASE, maximum=LONGEST_LEASE)
+    seconds = whole / SECOND
+    chosen = seconds / 3
+    if interval is not None:
+        part = micros(interval, "renewal interval", minimum=0.05)
+        if part * 3 > whole:  # in whole microseconds: floats would refuse 1.1 s of 3.3 s
             raise ConfigurationError(
                 f"renewal interval must be at most a third of the lease "
-                f"({longest:g} seconds), not {chosen:g}"
+                f"({shown(chosen)} seconds), not {shown(part / SECOND)}"
             )
+        chosen = part / SECOND
     return LeaseTimes(seconds, chosen, max(0.2, seconds / 10))
 
 

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
-from tenure.core.job import JobError
+from tenure.core.reports import JobError
 from tenure.core.states import Event, State
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import msgspec
 
-from tenure.core.durations import SECOND, Seconds, micros
+from tenure.core.durations import SECOND, Seconds, micros, shown
 from tenure.errors import ConfigurationError
 
 SHORTEST = SECOND // 10
@@ -15,12 +16,13 @@ SHORTEST = SECOND // 10
 _CEILING = 366 * 86_400.0
 
 
-class RetryPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
+class RetryPolicy(msgspec.Struct, frozen=True):
     """Exponential backoff: after failure n, wait `min(cap, base * factor ** (n - 1))` seconds.
 
-    `base` and `cap` are seconds (0 to 366 days), `factor` is at least 1, and up to `jitter`
-    (0 to 1) of the wait is taken off at random, so that jobs that failed together spread out.
-    No wait is shorter than 0.1 s. Raises `ConfigurationError` for values outside these ranges.
+    `base` (from 0) and `cap` (from 0.1) are seconds, up to 366 days; `factor` is from 1 to 1,000.
+    Up to `jitter` (0 to 1) of the wait is taken off at random, so that jobs that failed together
+    spread out. No wait is shorter than 0.1 s. Raises `ConfigurationError` for values outside these
+    ranges. Stored in full: a job keeps the policy of its enqueue when the defaults change.
     """
 
     base: float = 5.0
@@ -29,8 +31,11 @@ class RetryPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
     jitter: float = 0.2
 
     def __post_init__(self) -> None:
-        micros(self.base, "base", maximum=_CEILING)
-        micros(self.cap, "cap", minimum=0.1, maximum=_CEILING)
+        for name, minimum in (("base", 0.0), ("cap", 0.1)):
+            value: Any = getattr(self, name)
+            wait = micros(value, name, minimum=minimum, maximum=_CEILING)
+            if isinstance(value, timedelta):
+                msgspec.structs.force_setattr(self, name, wait / SECOND)
         _within("factor", self.factor, 1.0, 1000.0)
         _within("jitter", self.jitter, 0.0, 1.0)
 
@@ -45,7 +50,8 @@ class RetryPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
         base = max(self.base * SECOND, SHORTEST)
         cap = self.cap * SECOND
         try:
-            wait = min(cap, base * self.factor ** (failures - 1))
+            # Powers of an int would grow without bound before the cap is looked at.
+            wait = min(cap, base * float(self.factor) ** (failures - 1))
         except OverflowError:
             wait = cap
         return max(SHORTEST, round(wait * (1 - self.jitter * roll)))
@@ -53,8 +59,10 @@ class RetryPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def _within(name: str, value: Any, low: float, high: float) -> None:
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not low <= value <= high:
-        raise ConfigurationError(f"{name} must be from {low:g} to {high:g}, not {value!r}")
+    if not number:
+        raise ConfigurationError(f"{name} must be a number, not {type(value).__name__}")
+    if not low <= value <= high:
+        raise ConfigurationError(f"{name} must be from {low:g} to {high:g}, not {shown(value)}")
 
 
 DEFAULT_RETRY = RetryPolicy()

@@ -37,7 +37,7 @@ def decide(row: JobRow, outcome: Outcome, *, now: int, roll: float = 0.0) -> Set
     if isinstance(outcome, Completed):
         cancelled = change  # a handler that finished first has completed
     else:
-        error = change.error if isinstance(outcome, Errored | Cancelled) else None
+        error = outcome.error if isinstance(outcome, Errored | Cancelled) else None
         cancelled = _change(row, Event.CANCEL, State.CANCELLED, error=error)
     owner = row.owner or ""
     for branch in (change, cancelled):
@@ -62,7 +62,7 @@ def admit(row: JobRow) -> Outcome | None:
 
 def lapse(row: JobRow, now: int) -> Change:
     """What a sweep does to a running row whose lease ran out: budget, deadline and flag decide."""
-    lapses = row.lapses + 1
+    lapses, failures = row.lapses + 1, row.failures
     if row.cancel_requested:
         event_state = State.CANCELLED
     elif row.expires_at is not None and row.expires_at <= now:
@@ -74,8 +74,9 @@ def lapse(row: JobRow, now: int) -> Change:
     error = None
     if event_state is State.FAILED:
         error = _lapsed_error(row, now, lapses)
+        failures += 1  # as where `admit` finds the same: whoever comes first, one end
     check(row.state, Event.LAPSE, event_state)
-    return _change(row, Event.LAPSE, event_state, lapses=lapses, error=error)
+    return _change(row, Event.LAPSE, event_state, failures=failures, lapses=lapses, error=error)
 
 
 def settled_values(row_priority: int, change: Change, now: int) -> dict[str, Any]:

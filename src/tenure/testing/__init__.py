@@ -1,0 +1,1 @@
+"""Tools for testing code that uses tenure, and for proving engines."""

@@ -1,0 +1,46 @@
+"""The engines that every test of an engine runs on. One line each, in `ENGINES`."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from tenure.engines.memory import MemoryEngine
+from tenure.engines.protocol import Engine
+from tenure.testing.conformance.kit import OpenEngine
+
+
+def _memory(folder: Path) -> Callable[[], Engine]:
+    first = MemoryEngine()
+    return first.side
+
+
+ENGINES: dict[str, Callable[[Path], Callable[[], Engine]]] = {
+    "memory": _memory,
+}
+"""Name: from an empty folder, a factory of unopened handles on one fresh store."""
+
+
+@pytest.fixture(params=list(ENGINES))
+async def open_engine(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[OpenEngine]:
+    """What the suite asks for: each call opens a handle on the store of this test."""
+    handle = ENGINES[request.param](tmp_path)
+    async with AsyncExitStack() as stack:
+        yield lambda: stack.enter_async_context(handle())
+
+
+@pytest.fixture(params=list(ENGINES))
+def fresh_engine(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Engine]:
+    """Each call gives an unopened engine on a new and empty store."""
+    folders = (tmp_path / str(number) for number in itertools.count())
+
+    def fresh() -> Engine:
+        folder = next(folders)
+        folder.mkdir()
+        return ENGINES[request.param](folder)()
+
+    return fresh

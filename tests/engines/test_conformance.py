@@ -1,0 +1,3 @@
+"""The shipped suite, on every engine of `conftest.ENGINES`."""
+
+from tenure.testing.conformance.suite import *  # noqa: F403
