@@ -129,6 +129,8 @@ class Waiter:
             self._waiting[job_id].discard(future)
             if not self._waiting[job_id]:
                 del self._waiting[job_id]
+            if not self._waiting:
+                self._asked.set()  # the watch may go
 
     async def close(self) -> None:
         """Stop watching; whoever still waits is told that the service was closed."""

@@ -133,7 +133,7 @@ async def async_generator() -> AsyncIterator[int]:
         (async_generator, "is a generator"),
         (3, "not 3"),
         ("name", "not 'name'"),
-        (classmethod(generator), "not <classmethod"),
+        (classmethod(lambda _: None), "not <classmethod"),
         (task(wrapped), "a task already; give it to the service by tasks="),
     ],
 )
