@@ -9,6 +9,7 @@ import math
 import os
 import threading
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 from tenure.clock import SYSTEM_CLOCK
@@ -27,6 +28,7 @@ class Portal:
 
     def __init__(self) -> None:
         self._ready = threading.Event()
+        self._last: Callable[[], Awaitable[object]] | None = None
         self._thread = threading.Thread(target=self._run, name="tenure-portal", daemon=True)
         self._thread.start()
         self._ready.wait()
@@ -39,15 +41,22 @@ class Portal:
         self._stopping = asyncio.Event()
         self._ready.set()
         await self._stopping.wait()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        if others:
+            await asyncio.wait(others)
+        if self._last is not None:
+            await self._last()
 
-    def stop(self) -> None:
-        """End the loop: what still runs there is cancelled. Waits, unless called in its thread."""
+    def stop(self, last: Callable[[], Awaitable[object]] | None = None) -> None:
+        """Cancel what still runs, then run `last()`, end the loop and wait for that."""
+        self._last = last
         try:
             self.loop.call_soon_threadsafe(self._stopping.set)
         except RuntimeError:
             pass  # it has ended by itself
-        if self._thread is not threading.current_thread():
-            self._thread.join()
+        self._thread.join()
 
 
 class Home:
@@ -63,6 +72,9 @@ class Home:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._portal: Portal | None = None
+        self._ending: Portal | None = None
+        self._steady = threading.Event()  # no portal is ending
+        self._steady.set()
         self._inherited: list[Portal | None] = []
         self._pid = os.getpid()
 
@@ -78,7 +90,7 @@ class Home:
         try:
             await (_in_trio(future, home) if running is None else _in_asyncio(future, home))
         except BaseException:
-            future.cancel()
+            _abandon(future, home)
             raise
         return _result(future)
 
@@ -88,53 +100,46 @@ class Home:
         Raises `RuntimeError` on the home loop's own thread, where blocking would never end, and
         `EngineUnavailable` if the home loop ends meanwhile, or after `timeout` seconds.
         """
-        here = _running_loop()
-        if here is not None and here is self._loop:
-            raise RuntimeError(
-                "the sync face would block the event loop that the service runs on; "
-                "await the async method instead"
-            )
+        self._refuse_to_block()
         home, future = self._post(function, None)
         assert future is not None
-        deadline = math.inf if timeout is None else SYSTEM_CLOCK.monotonic() + timeout
-        try:
-            while not future.done():
-                concurrent.futures.wait([future], _LOOK_SECONDS)
-                _check_alive(home, future)
-                if SYSTEM_CLOCK.monotonic() > deadline:
-                    raise EngineUnavailable(f"no answer within {timeout:g} seconds")
-        except BaseException:
-            future.cancel()
-            raise
-        return _result(future)
+        return _wait(future, home, timeout)
 
     def run_last(self, function: Callable[[], Awaitable[T]], timeout: float | None = None) -> T:
-        """As `run_sync`, then forget the home loop. No thread is started if that can be helped.
+        """As `run_sync`, and end the portal, if there is one, with whatever still runs there.
 
-        At exit that is a must: threads can't be started any more.
+        `function()` is called once more when all is quiet. Who comes meanwhile waits for the end.
         """
-        home = self._alive()
-        try:
-            if home is not None or _running_loop() is not None:
+        self._refuse_to_block()
+        portal = self._take_portal()
+        if portal is None:
+            if self._alive() is not None:
                 return self.run_sync(function, timeout)
-            return asyncio.run(_call(function))
+            if _running_loop() is None:
+                return asyncio.run(_call(function))  # at exit, threads can't be started any more
+            with ThreadPoolExecutor(1) as pool:
+                return pool.submit(asyncio.run, _call(function)).result()
+        try:
+            future = asyncio.run_coroutine_threadsafe(_call(function), portal.loop)
+            return _wait(future, portal.loop, timeout)
         finally:
-            self.leave()
+            self._end(portal, function)
 
     def leave(self) -> None:
-        """Forget the home loop; a portal ends, with everything that still runs there."""
+        """End the portal, if there is one, with everything that still runs there."""
         if self._pid != os.getpid():
             return  # nothing here is ours, and the lock may be held for ever
-        with self._lock:
-            portal, self._portal, self._loop = self._portal, None, None
+        portal = self._take_portal()
         if portal is not None:
-            atexit.unregister(self.leave)
-            portal.stop()
+            self._end(portal, None)
 
     @property
     def has_portal(self) -> bool:
-        """Whether the home loop is a portal of this process."""
-        return self._portal is not None and self._pid == os.getpid()
+        """Whether the home loop is a portal of this process, and not the running loop."""
+        portal = self._portal
+        return (
+            portal is not None and self._pid == os.getpid() and portal.loop is not _running_loop()
+        )
 
     def _alive(self) -> asyncio.AbstractEventLoop | None:
         """The home loop, if it runs in this process."""
@@ -143,17 +148,48 @@ class Home:
             return None
         return loop
 
+    def _take_portal(self) -> Portal | None:
+        """From now on nothing is posted to the portal, and no other home is settled."""
+        with self._lock:
+            portal, self._portal = self._portal, None
+            if portal is not None:
+                self._loop, self._ending = None, portal
+                self._steady.clear()
+        return portal
+
+    def _end(self, portal: Portal, last: Callable[[], Awaitable[object]] | None) -> None:
+        try:
+            atexit.unregister(self.leave)
+            portal.stop(last)
+        finally:
+            self._ending = None
+            self._steady.set()
+
+    def _refuse_to_block(self) -> None:
+        here = _running_loop()
+        if here is not None and here is self._loop:
+            raise RuntimeError(
+                "the sync face would block the event loop that the service runs on; "
+                "await the async method instead"
+            )
+
     def _post(
         self, function: Callable[[], Awaitable[T]], running: asyncio.AbstractEventLoop | None
-    ) -> tuple[asyncio.AbstractEventLoop, concurrent.futures.Future[T] | None]:
+    ) -> tuple[asyncio.AbstractEventLoop, Future[T] | None]:
         """Have `function()` run on the home loop, unless that is the running one.
 
         Under the lock, so that whatever was posted to a portal comes before its end.
         """
         if self._pid != os.getpid():
-            self._lock = threading.Lock()  # the inherited one may be held for ever
-        with self._lock:
-            while True:
+            self._forget_parent()
+        while True:
+            ending = self._ending
+            if ending is not None and running is ending.loop:
+                return running, None  # one of the last calls of a portal
+            self._steady.wait()
+            with self._lock:
+                if self._ending is not None:
+                    continue
                 home = self._settle(running)
                 if home is running:
                     return home, None
@@ -167,10 +203,6 @@ class Home:
         home = self._alive()
         if home is not None:
             return home
-        if self._pid != os.getpid():
-            # Kept for ever: destroying what belongs to the parent's loop would harm the parent.
-            self._inherited.append(self._portal)
-            self._pid = os.getpid()
         self._portal = None
         if running is None:
             self._portal = Portal()
@@ -178,6 +210,15 @@ class Home:
         self._loop = running if self._portal is None else self._portal.loop
         assert self._loop is not None
         return self._loop
+
+    def _forget_parent(self) -> None:
+        """In a forked child: locks may be held for ever, and the portal's thread is not here."""
+        self._inherited.append(self._portal)  # kept: its loop is not to be taken apart here
+        self._lock = threading.Lock()
+        self._steady = threading.Event()
+        self._steady.set()
+        self._loop = self._portal = self._ending = None
+        self._pid = os.getpid()
 
 
 async def _call(function: Callable[[], Awaitable[T]]) -> T:
@@ -191,9 +232,22 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
-async def _in_asyncio(
-    future: concurrent.futures.Future[T], home: asyncio.AbstractEventLoop
-) -> None:
+def _wait(future: Future[T], home: asyncio.AbstractEventLoop, timeout: float | None = None) -> T:
+    """Block until the future is done."""
+    deadline = math.inf if timeout is None else SYSTEM_CLOCK.monotonic() + timeout
+    try:
+        while not future.done():
+            concurrent.futures.wait([future], _LOOK_SECONDS)
+            _check_alive(home, future)
+            if SYSTEM_CLOCK.monotonic() > deadline:
+                raise EngineUnavailable(f"no answer within {timeout:g} seconds")
+    except BaseException:
+        _abandon(future, home)
+        raise
+    return _result(future)
+
+
+async def _in_asyncio(future: Future[T], home: asyncio.AbstractEventLoop) -> None:
     """Until the future is done. Raises `EngineUnavailable` if `home` ended without doing it."""
     done = asyncio.Event()
     _tell(future, asyncio.get_running_loop().call_soon_threadsafe, done.set)
@@ -205,7 +259,7 @@ async def _in_asyncio(
             _check_alive(home, future)
 
 
-async def _in_trio(future: concurrent.futures.Future[T], home: asyncio.AbstractEventLoop) -> None:
+async def _in_trio(future: Future[T], home: asyncio.AbstractEventLoop) -> None:
     """As `_in_asyncio`. No thread waits, so any number of callers may."""
     import trio
 
@@ -218,7 +272,7 @@ async def _in_trio(future: concurrent.futures.Future[T], home: asyncio.AbstractE
 
 
 def _tell(
-    future: concurrent.futures.Future[T],
+    future: Future[T],
     post: Callable[[Callable[[], None]], object],
     call: Callable[[], None],
 ) -> None:
@@ -233,16 +287,22 @@ def _tell(
     future.add_done_callback(tell)
 
 
-def _check_alive(home: asyncio.AbstractEventLoop, future: concurrent.futures.Future[T]) -> None:
+def _check_alive(home: asyncio.AbstractEventLoop, future: Future[T]) -> None:
     if home.is_closed() and not future.done():
         raise EngineUnavailable(_ENDED)
 
 
-def _result(future: concurrent.futures.Future[T]) -> T:
+def _abandon(future: Future[T], home: asyncio.AbstractEventLoop) -> None:
+    """End the call at home, too, if there is one any more."""
+    if not home.is_closed():
+        future.cancel()
+
+
+def _result(future: Future[T]) -> T:
     try:
         return future.result()
     except concurrent.futures.CancelledError:
         raise EngineUnavailable(_ENDED) from None
 
 
-_ENDED = "the service was closed, or the event loop it runs on ended, during the call"
+_ENDED = "the service was closed, or its event loop ended, during the call"

@@ -234,10 +234,10 @@ class QueueService:
 
     async def close(self) -> None:
         """Close the service. It may be opened again; closing twice does nothing."""
-        if self._life.begun:
-            await self._home.run(self._life.close)
         if self._home.has_portal:
-            await anyio.to_thread.run_sync(self._home.leave)
+            await anyio.to_thread.run_sync(self._shut)
+        elif self._life.begun:
+            await self._home.run(self._life.close)
 
     @asynccontextmanager
     async def lifespan(self, app: object = None) -> AsyncIterator[None]:
