@@ -13,7 +13,8 @@ from tenure.cli.errors import Refusal
 from tenure.cli.options import Names, app_argument, common, flat
 from tenure.cli.text import line
 from tenure.service import QueueService
-from tenure.worker.options import CONCURRENCY_MAX, WorkerChanges, seconds
+from tenure.settings import CONCURRENCY_MAX
+from tenure.worker.options import WorkerChanges, seconds
 from tenure.worker.signals import leave_now, stop_signals
 from tenure.worker.worker import Worker
 
