@@ -173,11 +173,11 @@ async def test_a_lost_listener_is_replaced(
     real, opened = control._engine.listen, []
 
     class Deaf:
-        def listen(self, topics: object) -> object:
+        def listen(self, *wanted: object) -> object:
             opened.append(1)
             if len(opened) <= 2:
                 raise EngineUnavailable("away") if len(opened) == 1 else TypeError("a defect")
-            return real(topics)  # type: ignore[arg-type]
+            return real(*wanted)  # type: ignore[arg-type]
 
     control._engine = Deaf()  # type: ignore[assignment]
     async with house.working(worker):

@@ -95,6 +95,7 @@ def insert(tx: Transaction, jobs: Sequence[NewJob], now: int) -> list[Inserted]:
     # One change of each queue is enough to tell who waits for its jobs.
     first = {row.queue: row for row in plan.rows}.values()
     tx.changes += [(row.id, row.queue, row.state, row.ready) for row in first]
+    tx.crowd = tx.crowd or len(plan.rows) > len(first)
     return plan.answers
 
 

@@ -32,7 +32,7 @@ Connection = TypeVar("Connection", bound=Closable)
 class Transaction:
     """What an operation works with: statements, and what to tell when they took effect."""
 
-    __slots__ = ("_cursor", "changes", "hints")
+    __slots__ = ("_cursor", "changes", "crowd", "hints")
 
     def __init__(self, cursor: sqlite3.Cursor) -> None:
         self._cursor = cursor
@@ -40,6 +40,8 @@ class Transaction:
         """Rows written as (id, queue, new state, ready)."""
         self.hints: list[str] = []
         """Ids of running jobs whose holder should look at its lease."""
+        self.crowd = False
+        """Whether more jobs became pending than `changes` has rows for."""
 
     def execute(self, statement: str, values: Any = ()) -> list[Any]:
         """All rows that a statement gives."""
