@@ -152,11 +152,13 @@ def _primary_code(error: sqlite3.Error) -> int:
 
 def _open(place: Place) -> sqlite3.Connection:
     try:
-        return sqlite3.connect(
+        connection = sqlite3.connect(
             Path(place.path), timeout=0, isolation_level=None, cached_statements=128
         )
     except sqlite3.Error as error:
         raise _refusal(error, place) from error
+    connection.execute("PRAGMA wal_autocheckpoint = 0")  # see checkpoints.py
+    return connection
 
 
 def _refusal(error: sqlite3.Error, place: Place) -> Exception:

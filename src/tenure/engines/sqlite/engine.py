@@ -34,8 +34,8 @@ from tenure.core.schedule import Fired, Schedule, ScheduleChange, Tick
 from tenure.engines.protocol import Claim, Prunable, Signal, Topic, Traits
 from tenure.engines.signals import LocalListener
 from tenure.engines.sqlite import claiming, fleet, history, operations, queries, schedules
-from tenure.engines.sqlite.connection import Place, connect_reader, schema_version
-from tenure.engines.sqlite.database import Database
+from tenure.engines.sqlite.connection import Place, schema_version
+from tenure.engines.sqlite.database import Database, ReadOnly
 from tenure.engines.sqlite.exchange import Exchange
 from tenure.engines.sqlite.joined import JoinedTransaction
 from tenure.engines.sqlite.reader import Reader
@@ -293,8 +293,11 @@ class SQLiteEngine:
 
     async def notify(self, signals: Iterable[Signal]) -> None:
         """See `Engine.notify`."""
-        if self._pid in (0, os.getpid()):  # a forked child may have inherited a lock that is held
-            self._exchange.publish(signals)
+        if self._pid not in (0, os.getpid()):
+            return  # a forked child may have inherited a lock that is held
+        self._exchange.publish(signals)
+        if self._writer is not None:
+            self._writer.stir()
 
     @asynccontextmanager
     async def listen(
@@ -328,7 +331,7 @@ class SQLiteEngine:
         with self._lock:
             if self._reader is None:
                 self._reader = Reader(
-                    lambda: connect_reader(self._place),
+                    lambda: ReadOnly(self._place),
                     self._clock.time_us,
                     self._place.timeout,
                 )

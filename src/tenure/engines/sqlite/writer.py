@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from queue import Empty
 
+from tenure.engines.sqlite.checkpoints import IDLE_AFTER
 from tenure.engines.sqlite.database import Database
 from tenure.engines.sqlite.thread import LOCK_SHARE, Call, ConnectionThread, Transaction
 
@@ -41,24 +42,39 @@ class Writer(ConnectionThread[Database]):
         self._look = look
         self._looked = 0.0
         self._ahead: Call | None = None
+        self._stirred = False
         self.watch = False
 
     def nudge(self) -> None:
         """Have `watch` read again."""
         self._calls.put(None)
 
+    def stir(self) -> None:
+        """Say that another connection wrote, so that a checkpoint will be due."""
+        self._stirred = True
+        self._calls.put(None)
+
     def _first(self, database: Database) -> Call:
         call, self._ahead = self._ahead, None
         while True:
-            if self.watch and time.monotonic() >= self._looked + LOOK_EVERY:
-                self._looked = time.monotonic()
-                self._look(database.connection)
+            self._tend(database)
             if call is not None:
                 return call
+            wait = IDLE_AFTER if database.checkpoints.behind else None
             try:
-                call = self._calls.get(timeout=LOOK_EVERY if self.watch else None)
+                call = self._calls.get(timeout=LOOK_EVERY if self.watch else wait)
             except Empty:
                 pass
+
+    def _tend(self, database: Database) -> None:
+        """What is to be done between two groups."""
+        if self._stirred:
+            self._stirred = False
+            database.checkpoints.stir()
+        if self.watch and time.monotonic() >= self._looked + LOOK_EVERY:
+            self._looked = time.monotonic()
+            self._look(database.connection)
+        database.checkpoint()
 
     def _serve(self, database: Database, first: Call) -> list[Call]:
         try:
