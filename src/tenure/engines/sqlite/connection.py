@@ -18,6 +18,7 @@ from typing import TypeVar
 import msgspec
 
 from tenure.engines.sql import read_text
+from tenure.engines.sqlite.mounts import network_file_system
 from tenure.errors import ConfigurationError, EngineUnavailable, SchemaError
 
 APPLICATION_ID = 0x54454E55
@@ -85,6 +86,11 @@ def check_path(path: str) -> None:
         raise ConfigurationError(f"{path} is a folder; name a file in it")
     if not os.path.isdir(folder):
         raise ConfigurationError(f"{path}: the folder {folder} does not exist")
+    if kind := network_file_system(folder):
+        raise ConfigurationError(
+            f"{path} is on a network file system ({kind}), where SQLite loses data; "
+            f"keep the file on a local disk of the machine that runs all the processes"
+        )
     if not os.access(folder, os.W_OK | os.X_OK):
         raise EngineUnavailable(
             f"{path}: the folder {folder} is read-only; SQLite keeps files beside the database"
