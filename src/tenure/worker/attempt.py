@@ -24,6 +24,7 @@ from tenure.core.outcomes import (
     ReleaseReason,
     Snoozed,
 )
+from tenure.engines.protocol import Engine
 from tenure.errors import PayloadError
 from tenure.executors.threads import ThreadPool
 from tenure.leases.lease import Lease
@@ -57,7 +58,7 @@ class Attempt:
         lease: Lease,
         *,
         threads: ThreadPool,
-        max_payload: int,
+        engine: Engine,
         clock: Clock,
         grace: float = STOP_GRACE,
     ) -> None:
@@ -65,10 +66,10 @@ class Attempt:
         self.lease = lease
         self.abandoned: asyncio.Future[Any] | None = None
         self.fatal: BaseException | None = None
-        self.context = JobContext(row, lease, clock)
+        self.context = JobContext(row, lease, clock, engine)
         self._task = task
         self._threads = threads
-        self._max_payload = max_payload
+        self._engine = engine
         self._clock = clock
         self._grace = grace
         loop = asyncio.get_running_loop()
@@ -229,7 +230,7 @@ class Attempt:
 
     def _completed(self, result: Any) -> Outcome | None:
         try:
-            data = None if result is None else self._encode(result)
+            data = self._encode(result)
         except Exception as error:
             # The side effects happened, so running the body again would not be a remedy.
             return self._errored(error, retryable=False)
@@ -237,19 +238,14 @@ class Attempt:
             return self._raised(error)
         return Completed(data)
 
-    def _encode(self, result: Any) -> bytes:
+    def _encode(self, result: Any) -> bytes | None:
         if inspect.iscoroutine(result):
             result.close()
             raise PayloadError(
                 "result: the body returned a coroutine that nobody awaited; "
                 "a task that awaits must be an `async def` itself"
             )
-        data = codec.encode(result, "result")
-        if len(data) > self._max_payload:
-            raise PayloadError(
-                f"result: {len(data)} bytes are more than the {self._max_payload} allowed"
-            )
-        return data
+        return codec.encode_result(result, self._engine.traits.max_payload)
 
     def _raised(self, error: BaseException) -> Outcome | None:
         """The outcome of a body that ended by an exception, and whether the worker must end."""

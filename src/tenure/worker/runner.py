@@ -249,7 +249,7 @@ class Runner:
             self._tasks.get(row.task),
             lease,
             threads=self._threads,
-            max_payload=self._engine.traits.max_payload,
+            engine=self._engine,
             clock=self._clock,
             grace=self._grace,
         )
