@@ -104,9 +104,9 @@ async def test_clean_up_that_fails_in_an_outage_spends_no_attempt(memory: tuple[
 
 
 async def test_what_another_took_during_the_outage_stays_his(
-    moved: tuple[House, Strings], caplog: pytest.LogCaptureFixture
+    memory: tuple[House, Strings], caplog: pytest.LogCaptureFixture
 ):
-    house, strings = moved
+    house, strings = memory
     entered: list[JobContext] = []
     job_id = await house.put(house.task(endless("async", "body", entered)))
     async with house.working(lease=1.0, poll_max=5) as worker:

@@ -99,9 +99,9 @@ async def test_a_lapsed_job_is_taken_over_without_any_signal(moved: tuple[House,
     assert (job.lapses, job.claims) == (1, 2)
 
 
-async def test_an_idle_worker_asks_little_of_the_store(moved: tuple[House, Strings]):
+async def test_an_idle_worker_asks_little_of_the_store(memory: tuple[House, Strings]):
     """However many slots it has."""
-    house, strings = moved
+    house, strings = memory
     house.task(quick)
     async with house.working(poll_max=0.4, concurrency=1000):
         await until(lambda: strings.calls["claim"] >= 4)  # after 0.05, 0.1 and 0.2 s
@@ -145,9 +145,9 @@ async def test_a_full_worker_asks_nothing_of_the_store(moved: tuple[House, Strin
         await house.ended(*ids)
 
 
-async def test_foreign_jobs_in_the_queue_cost_no_hot_loop(moved: tuple[House, Strings]):
+async def test_foreign_jobs_in_the_queue_cost_no_hot_loop(memory: tuple[House, Strings]):
     """Jobs of unknown names, due and delayed, right where the worker looks."""
-    house, strings = moved
+    house, strings = memory
     task = house.task(quick)
     for n in range(20):
         await house.put(task, task="elsewhere", delay=n * 10_000)
