@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import Any, TypeVar
@@ -47,8 +47,10 @@ class Transaction:
         """How many rows a statement changed."""
         return self._cursor.execute(statement, values).rowcount
 
-    def execute_many(self, statement: str, rows: Iterable[Any]) -> int:
+    def execute_many(self, statement: str, rows: Sequence[Any]) -> int:
         """How many rows a statement changed, run once per item."""
+        if not rows:
+            return 0
         return max(0, self._cursor.executemany(statement, rows).rowcount)
 
 
@@ -112,6 +114,10 @@ class ConnectionThread:
                 self._closing = Call("close", lambda tx, now: None, None, 0)
                 self._calls.put(self._closing)
             return self._closing
+
+    def join(self) -> None:
+        """Wait for the thread, which ends right after it has answered `stop`."""
+        self._thread.join()
 
     def _run(self) -> None:
         try:
