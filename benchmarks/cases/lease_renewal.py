@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from benchmarks.holding import CountingLeases, NaiveKeeper, StubClient, leases, size_of
 from benchmarks.measure import Spread, Stopwatch
+from benchmarks.raw import store
 from benchmarks.rows import Row, short
 from benchmarks.setting import ANY, SQLITE_FULL, Setting
 from benchmarks.work import A_CALL
@@ -30,8 +31,9 @@ _A_MINUTE = 10_000 * 6
 
 def run(setting: Setting) -> Iterator[Row]:
     if setting.engine == SQLITE_FULL:
-        kept = asyncio.run(_on_sqlite(setting))
-        yield _row(setting, "on SQLite", kept, f"{short(kept)} s", "")
+        kept, raw = asyncio.run(_on_sqlite(setting)), _raw(setting)
+        beside = f"raw updates, 1,000 a commit {short(raw)} s"
+        yield _row(setting, "on SQLite", kept, f"{short(kept)} s", beside)
         return
     kept, naive = _kept(setting), asyncio.run(_naive(setting))
     each, naive_each = size_of(LeaseKeeper, 1_000), size_of(NaiveKeeper, 1_000)
@@ -106,6 +108,21 @@ async def _on_sqlite(setting: Setting) -> float:
                 raise AssertionError(f"{count - keeper.active} leases were lost")
             await asyncio.to_thread(keeper.discard, client)
             await asyncio.to_thread(keeper.close)
+    return seconds
+
+
+def _raw(setting: Setting) -> float:
+    """The same renewals as bare updates, a thousand in each transaction."""
+    count = setting.effort.leases
+    with setting.place() as folder:
+        connection = store.create(folder / "raw.db", setting.synchronous)
+        store.insert_many(connection, range(count))
+        jobs = store.claim(connection, count)
+        watch = Stopwatch()
+        for start in range(0, count, 1_000):
+            store.renew(connection, jobs[start : start + 1_000])
+        seconds = _per_minute(watch, count)
+        connection.close()
     return seconds
 
 

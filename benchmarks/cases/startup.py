@@ -16,7 +16,6 @@ from benchmarks.setting import ANY, Setting
 
 ENGINES = (ANY,)
 _TIMED = "import time; t = time.perf_counter(); import {}; print(time.perf_counter() - t)"
-_HELP = "from tenure.cli import main; main(['--help'])"
 
 
 def run(setting: Setting) -> Iterator[Row]:
@@ -25,7 +24,7 @@ def run(setting: Setting) -> Iterator[Row]:
     if importlib.util.find_spec("tenure.cli") is None:
         yield missing("help", "any", "tenure --help", "there is no command yet", "ms")
         return
-    ours, plain = _compared(setting, _started(_HELP), _started("pass"))
+    ours, plain = _compared(setting, ("-m", "tenure", "--help"), ("-c", "pass"))
     yield _row("help", "tenure --help", ours, "bare Python", plain)
 
 
@@ -55,18 +54,14 @@ def _row(
 
 
 def _imported(modules: str) -> tuple[str, ...]:
-    return (sys.executable, "-c", _TIMED.format(modules))
+    return ("-c", _TIMED.format(modules))
 
 
-def _started(code: str) -> tuple[str, ...]:
-    return (sys.executable, "-c", code)
-
-
-def _time(command: Sequence[str]) -> Sample:
+def _time(arguments: Sequence[str]) -> Sample:
     """What the command says it took; if it says something else, the time of the whole process."""
     before = time.perf_counter()
     done = subprocess.run(
-        command,
+        (sys.executable, *arguments),
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
         capture_output=True,

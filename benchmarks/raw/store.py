@@ -30,6 +30,7 @@ UPDATE jobs SET state = 1, attempt = attempt + 1, lease_until = ?, worker = 'w' 
     ORDER BY priority, due, id LIMIT ?
 ) RETURNING id, args, attempt
 """
+RENEW = "UPDATE jobs SET lease_until = ? WHERE id = ? AND attempt = ? AND lease_until > ?"
 COMPLETE = "DELETE FROM jobs WHERE id = ? AND attempt = ?"
 
 Claimed = tuple[int, bytes, int]
@@ -73,3 +74,11 @@ def claim(connection: sqlite3.Connection, limit: int) -> list[Claimed]:
 
 def complete(connection: sqlite3.Connection, jobs: Iterable[Claimed]) -> None:
     connection.executemany(COMPLETE, [(job[0], job[2]) for job in jobs])
+
+
+def renew(connection: sqlite3.Connection, jobs: Iterable[Claimed]) -> None:
+    """Prolong these leases, in one transaction."""
+    now = time.time_ns() // 1000
+    connection.execute("BEGIN IMMEDIATE")
+    connection.executemany(RENEW, [(now + 30_000_000, job[0], job[2], now) for job in jobs])
+    connection.execute("COMMIT")
