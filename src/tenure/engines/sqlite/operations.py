@@ -5,7 +5,7 @@ No rule is here: values come from `core`, statements from `statements.sql`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -85,22 +85,31 @@ def insert(tx: Transaction, jobs: Sequence[NewJob], now: int) -> list[Inserted]:
             known.add(job.id)
             fresh.append(job)
         answers.append(Inserted(job.id, created))
-    rows = [new_row(job, now) for job in fresh]
-    if _insert_rows(tx, rows) < len(rows):  # only ever a single one, whose id was not looked up
+    if _insert_rows(tx, fresh, now) < len(fresh):  # a single one, whose id was not looked up
         return [Inserted(job.id, False) for job in jobs]
-    tx.changes += [(row.id, row.queue, row.state, row.ready) for row in rows]
     return answers
 
 
-def _insert_rows(tx: Transaction, rows: Iterable[JobRow]) -> int:
-    plain: list[Any] = []
-    other: list[Any] = []
-    for values in map(to_columns, rows):
-        if _more(values) == _NOTHING_MORE:
-            plain.append(_plain(values))
-        else:
-            other.append(values)
-    return tx.execute_many(_INSERT_PLAIN, plain) + tx.execute_many(_INSERT, other)
+def _insert_rows(tx: Transaction, jobs: Iterable[NewJob], now: int) -> int:
+    """How many rows were written. They are made one by one as SQLite asks for them."""
+    wide: list[list[Any]] = []
+    ready: dict[str, JobRow] = {}
+
+    def plain() -> Iterator[tuple[Any, ...]]:
+        for job in jobs:
+            row = new_row(job, now)
+            if row.ready:
+                ready[row.queue] = row
+            values = to_columns(row)
+            if _more(values) == _NOTHING_MORE:
+                yield _plain(values)
+            else:
+                wide.append(values)
+
+    written = tx.execute_many(_INSERT_PLAIN, plain()) + tx.execute_many(_INSERT, wide)
+    if written:
+        tx.changes += [(row.id, row.queue, row.state, row.ready) for row in ready.values()]
+    return written
 
 
 def extend(tx: Transaction, beats: Sequence[Beat], now: int) -> list[Extension]:
