@@ -98,7 +98,7 @@ async def _on_sqlite(setting: Setting) -> float:
     with setting.place() as folder:
         async with open_engine(setting.url(folder)) as engine:
             await _insert(engine, count)
-            client, keeper = CountingLeases(engine), LeaseKeeper()
+            client, keeper = CountingLeases(engine, SYSTEM_CLOCK), LeaseKeeper()
             while keeper.active < count:
                 keeper.register(client, await _claim(engine, setting.effort.lease))
             before, watch = client.renewed, Stopwatch()

@@ -72,6 +72,7 @@ class Runner:
         self._leases = EngineLeases(engine, clock)
         self._reporter = reporter
         self._clock = clock
+        self._times = options.times
         self._grace = seconds(options.stop_grace, "stop_grace")
         self._threads = ThreadPool(options.threads or options.concurrency)
         self._working: set[asyncio.Task[None]] = set()
@@ -173,7 +174,7 @@ class Runner:
             row.id,
             row.token,
             self._owner,
-            self._options.times,
+            self._times,
             sent_at=sent_at,
             clock=self._clock,
             on_signal=self._signalled,
@@ -277,7 +278,7 @@ class Runner:
         """
         reason = lease.reason or "unknown"
         self._reporter.lost(row, "run", reason)
-        away = self._leases.failed_within(self._options.times.length)
+        away = self._leases.failed_within(self._times.length)
         return Released(ReleaseReason.STORE) if reason in _STORE_REASONS and away else None
 
     async def _settle(
