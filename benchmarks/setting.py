@@ -51,7 +51,7 @@ QUICK = Effort(
     starts=5,
 )  # fmt: skip
 DEFAULT = Effort(
-    rounds=7, slot=0.15, jobs=3000, backlog=300_000, wakeups=50, idle=8, leases=10_000, lease=3.0,
+    rounds=7, slot=0.15, jobs=3000, backlog=300_000, wakeups=40, idle=8, leases=10_000, lease=3.0,
     starts=9,
 )  # fmt: skip
 FULL = Effort(
