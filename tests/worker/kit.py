@@ -19,7 +19,8 @@ from tenure.engines.protocol import Claim, Engine
 from tenure.leases.keeper import LeaseKeeper
 from tenure.observe.hooks import Happening, Hooks
 from tenure.options import TaskOptions, changed
-from tenure.tasks import INJECTED, Task, TaskSet
+from tenure.signatures import INJECTED
+from tenure.tasks import Task, TaskSet
 from tenure.worker.options import WorkerOptions
 from tenure.worker.worker import Worker
 

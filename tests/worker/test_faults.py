@@ -254,7 +254,7 @@ async def test_transient_failures_on_every_side_lose_and_double_nothing(
     task = house.task(body)
     ids = [await house.put(task) for _ in range(30)]
     for name, part in (("claim", 3), ("settle", 2), ("next_due", 2), ("extend", 2)):
-        pattern = [EngineUnavailable("now and then") if n % part == 0 else None for n in range(8)]
+        pattern = [EngineUnavailable("now and then") if n % part == 0 else None for n in range(5)]
         strings.before[name] = list(pattern)
         strings.after[name] = list(reversed(pattern)) if name == "settle" else []
     async with house.working(concurrency=5, lease=5):

@@ -89,8 +89,11 @@ async def test_what_another_took_during_the_outage_stays_his(
     assert len(lost(caplog)) == 1
 
 
-async def test_standing_still_is_a_lapse(house: House, caplog: pytest.LogCaptureFixture):
+async def test_standing_still_is_a_lapse(
+    memory: tuple[House, Strings], caplog: pytest.LogCaptureFixture
+):
     """The store was there all the time; so the frozen holder counts as one that crashed."""
+    house, _ = memory
     entered: list[JobContext] = []
     job_id = await house.put(house.task(endless("async", "body", entered), max_lapses=0))
     worker, clock = leaping(house, lease=1.0)
@@ -211,7 +214,7 @@ async def test_a_late_settlement_takes_no_signals_from_the_next_attempt(house: H
     assert entered[1].stopping == "cancel"
 
 
-async def test_a_held_lease_is_renewed_past_its_length(house: House, kind: str):
+async def test_a_held_lease_is_renewed_past_its_length(house: House):
     """And the run time has no limit of its own."""
     gate = Gate()
 
@@ -223,18 +226,19 @@ async def test_a_held_lease_is_renewed_past_its_length(house: House, kind: str):
         gate.wait_in_thread()
         return "done"
 
-    job_id = await house.put(house.task(on_loop if kind == "async" else in_thread))
+    ids = [await house.put(house.task(function)) for function in (on_loop, in_thread)]
     async with house.working(lease=1.0):
-        await gate.reached()
-        first = (await house.job(job_id)).row.lease_until or 0
+        await gate.reached(2)
+        first = [(await house.job(job_id)).row.lease_until or 0 for job_id in ids]
 
         async def renewed() -> bool:
-            return ((await house.job(job_id)).row.lease_until or 0) > first + 1_000_000
+            now = [(await house.job(job_id)).row.lease_until or 0 for job_id in ids]
+            return all(later > before + 1_000_000 for later, before in zip(now, first, strict=True))
 
         await until(renewed)
         gate.open = True
-        [job] = await house.ended(job_id)
-    assert (job.result, job.claims, job.lapses) == ("done", 1, 0)
+        jobs = await house.ended(*ids)
+    assert {(job.result, job.claims, job.lapses) for job in jobs} == {("done", 1, 0)}
 
 
 @pytest.mark.soak

@@ -113,7 +113,7 @@ async def test_waiting_for_a_thread_costs_no_timeout(house: House):
     """More jobs than threads: what waits has not begun, so its time does not run."""
 
     def slow() -> None:
-        time.sleep(0.1)
+        time.sleep(0.06)
 
     task = house.task(slow, timeout=0.3)
     ids = [await house.put(task) for _ in range(8)]
