@@ -29,11 +29,12 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def verdict(self) -> str:
-        """`met`, `missed`, or nothing where there is no target or no number."""
+        """`met`, `missed`, `unclear` if the middle half lies on both sides; else nothing."""
         target = TARGETS.get((self.name, self.engine))
         if target is None or self.now is None:
             return ""
-        return "met" if target.met(self.now.median) else "missed"
+        met = {target.met(value) for value in self.now}
+        return "unclear" if len(met) > 1 else "met" if met == {True} else "missed"
 
 
 def against(

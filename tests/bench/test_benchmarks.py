@@ -71,6 +71,9 @@ def test_the_table_judges_by_the_target() -> None:
     missed = against("enqueue", "sqlite-full", "enqueue / raw", slow, "raw", fast)
     free = against("drain", "memory", "drain / ideal", slow, "ideal", fast)
     assert [met.verdict, missed.verdict, free.verdict] == ["met", "missed", ""]
+    stalled = [*fast, Sample(1, 1.0, 0.1)]
+    noisy = against("drain-peer", "sqlite-full", "drain / huey", slow * 2, "huey", stalled)
+    assert noisy.verdict == "unclear"
     assert met.target == ">= 0.45x"
     text = as_text([met, missed, missing("drain-peer", "sqlite-full", "huey", "not installed")])
     assert "0.5x" in text
