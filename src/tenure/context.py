@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 from tenure.clock import SYSTEM_CLOCK, Clock
+from tenure.core import codec
 from tenure.core.codec import printable
 from tenure.core.job import Job, JobRow, Progress
+from tenure.core.outcomes import Completed, Verdict
+from tenure.core.rules import decide
+from tenure.engines.protocol import Engine
 from tenure.errors import ConfigurationError, LeaseLost, Stopped
 from tenure.leases.lease import Lease
 
@@ -17,9 +21,16 @@ Stopping = Literal["cancel", "timeout", "shutdown", "lost"]
 class JobContext:
     """The job that this body runs, and its lease. Every method is non-blocking and thread-safe."""
 
-    def __init__(self, row: JobRow, lease: Lease, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self,
+        row: JobRow,
+        lease: Lease,
+        clock: Clock = SYSTEM_CLOCK,
+        engine: Engine | None = None,
+    ) -> None:
         self._row = row
         self._clock = clock
+        self._engine = engine
         self._deadline: float | None = None
         self._stopping: Stopping | None = None
         self.lease = lease
@@ -92,6 +103,28 @@ class JobContext:
         done = _number(current, "current")
         whole = None if total is None else _number(total, "total")
         self.lease.report(Progress(done, whole, printable(str(message)[:1000])[:1000]))
+
+    async def complete_in(self, connection: object, result: Any = None) -> None:
+        """Complete this job inside a transaction of yours, so that it and its effects are one.
+
+        `connection` is on the database that keeps the jobs, and in a writing transaction (SQLite:
+        a `sqlite3.Connection` after `BEGIN IMMEDIATE`). What the body returns afterwards is not
+        stored. If the transaction is rolled back, the attempt ends as the body does.
+
+        Raises `LeaseLost` if the job is no longer held under this token: let it roll the
+        transaction back. Raises `PayloadError` for a result that cannot be stored.
+        """
+        self.complete_in_sync(connection, result)
+
+    def complete_in_sync(self, connection: object, result: Any = None) -> None:
+        """`complete_in` for `def` bodies. On the connection's own thread."""
+        if self._engine is None:
+            raise ConfigurationError("this context belongs to no worker, so nothing can be settled")
+        data = codec.encode_result(result, self._engine.traits.max_payload)
+        settlement = decide(self._row, Completed(data), now=self._row.started_at or 0)
+        [answer] = self._engine.join(connection).settle([settlement])
+        if answer.verdict is Verdict.LOST:
+            raise LeaseLost(f"job {self.job_id} is no longer held under token {self.token}")
 
     # What follows is the worker's.
 

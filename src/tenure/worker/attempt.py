@@ -24,6 +24,7 @@ from tenure.core.outcomes import (
     ReleaseReason,
     Snoozed,
 )
+from tenure.engines.protocol import Engine
 from tenure.errors import PayloadError
 from tenure.executors.threads import ThreadPool
 from tenure.leases.lease import Lease
@@ -57,7 +58,7 @@ class Attempt:
         lease: Lease,
         *,
         threads: ThreadPool,
-        max_payload: int,
+        engine: Engine,
         clock: Clock,
         grace: float = STOP_GRACE,
     ) -> None:
@@ -65,23 +66,25 @@ class Attempt:
         self.lease = lease
         self.abandoned: asyncio.Future[Any] | None = None
         self.fatal: BaseException | None = None
-        self.context = JobContext(row, lease, clock)
+        self.context = JobContext(row, lease, clock, engine)
         self._task = task
         self._threads = threads
-        self._max_payload = max_payload
+        self._engine = engine
         self._clock = clock
         self._grace = grace
-        loop = asyncio.get_running_loop()
-        self._stopped: asyncio.Future[Stopping] = loop.create_future()
-        self._hurried: asyncio.Future[None] = loop.create_future()
+        self._told: Stopping | None = None
+        """Why the body was told to stop; None while it was not."""
+        self._hurried = False
+        self._waiter: asyncio.Future[None] | None = None
 
     def stop(self, reason: Stopping) -> None:
         """Ask the body to end; the first reason stays, but a shutdown is heard in any case."""
         self.context.stop(reason)
-        if not self._stopped.done():
-            self._stopped.set_result(reason)
-        if reason == "shutdown" and not self._hurried.done():
-            self._hurried.set_result(None)
+        if self._told is None:
+            self._told = reason
+        if reason == "shutdown":
+            self._hurried = True
+        self._wake()
 
     @property
     def in_thread(self) -> bool:
@@ -127,10 +130,9 @@ class Attempt:
         place = places.take()
         taken = False
         try:
-            if not place.done():
-                either: set[asyncio.Future[Any]] = {place, self._stopped}
-                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            taken = place.done() and not self._stopped.done()
+            if self._told is None:
+                await self._pause(place, None)
+            taken = place.done() and self._told is None
         finally:
             if not taken and not place.cancel():
                 places.give_back()
@@ -150,12 +152,11 @@ class Attempt:
 
     async def _wait(self, body: asyncio.Future[Any]) -> None:
         """Until the body ended, or was told to stop and did not within the grace."""
-        limit = self.context.remaining()
-        either = {body, self._stopped}
-        await asyncio.wait(either, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+        if self._told is None:
+            await self._pause(body, self.context.remaining())
         if body.done():
             return
-        if not self._stopped.done():
+        if self._told is None:
             self.stop("timeout")
         if not self.in_thread:
             await self._unwind(body)
@@ -183,15 +184,33 @@ class Attempt:
         On shutdown no longer than the grace, as the process will not wait for ever.
         """
         limit = self.context.remaining()
-        either = {body, self._hurried}
-        await asyncio.wait(either, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
-        if self._hurried.done() and not body.done():
+        while not (body.done() or self._hurried or limit == 0.0):
+            await self._pause(body, limit)
+            limit = self.context.remaining()
+        if self._hurried and not body.done():
             await asyncio.wait({body}, timeout=self._grace)
 
-    @property
-    def _told(self) -> Stopping | None:
-        """Why the body was told to stop; None while it was not."""
-        return self._stopped.result() if self._stopped.done() else None
+    async def _pause(self, future: asyncio.Future[Any], seconds: float | None) -> None:
+        """Until the future is done, `stop` is called or `seconds` have passed (None: for ever).
+
+        Every job waits here once, so this is spelt out: `asyncio.wait` costs three times as much.
+        """
+        if future.done():
+            return
+        loop = asyncio.get_running_loop()
+        waiter = self._waiter = loop.create_future()
+        timer = None if seconds is None else loop.call_later(seconds, self._wake)
+        future.add_done_callback(self._wake)
+        try:
+            await waiter
+        finally:
+            future.remove_done_callback(self._wake)
+            if timer is not None:
+                timer.cancel()
+
+    def _wake(self, future: asyncio.Future[Any] | None = None) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     def _unstarted(self) -> Outcome | None:
         match self._told:
@@ -229,7 +248,7 @@ class Attempt:
 
     def _completed(self, result: Any) -> Outcome | None:
         try:
-            data = None if result is None else self._encode(result)
+            data = self._encode(result)
         except Exception as error:
             # The side effects happened, so running the body again would not be a remedy.
             return self._errored(error, retryable=False)
@@ -237,19 +256,14 @@ class Attempt:
             return self._raised(error)
         return Completed(data)
 
-    def _encode(self, result: Any) -> bytes:
+    def _encode(self, result: Any) -> bytes | None:
         if inspect.iscoroutine(result):
             result.close()
             raise PayloadError(
                 "result: the body returned a coroutine that nobody awaited; "
                 "a task that awaits must be an `async def` itself"
             )
-        data = codec.encode(result, "result")
-        if len(data) > self._max_payload:
-            raise PayloadError(
-                f"result: {len(data)} bytes are more than the {self._max_payload} allowed"
-            )
-        return data
+        return codec.encode_result(result, self._engine.traits.max_payload)
 
     def _raised(self, error: BaseException) -> Outcome | None:
         """The outcome of a body that ended by an exception, and whether the worker must end."""

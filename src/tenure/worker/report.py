@@ -6,6 +6,8 @@ import logging
 import traceback
 from typing import Any
 
+import msgspec
+
 from tenure.core.job import JobRow
 from tenure.core.outcomes import Change, Settled, Settlement, Verdict
 from tenure.core.query import Swept
@@ -84,6 +86,10 @@ def _say(level: int, text: str, facts: dict[str, Any]) -> None:
 
 
 def _applied(settlement: Settlement, answer: Settled) -> Change:
+    if answer.verdict is Verdict.ALREADY and answer.state is State.COMPLETED:
+        # The body completed its job in its own transaction, however it ended after that.
+        done = {"event": Event.COMPLETE, "state": State.COMPLETED, "error": None}
+        return msgspec.structs.replace(settlement.next, **done)
     flagged = settlement.if_cancel_requested
     return flagged if answer.state is flagged.state else settlement.next
 

@@ -72,11 +72,13 @@ class Runner:
         self._leases = EngineLeases(engine, clock)
         self._reporter = reporter
         self._clock = clock
+        self._times = options.times
         self._grace = seconds(options.stop_grace, "stop_grace")
         self._threads = ThreadPool(options.threads or options.concurrency)
         self._working: set[asyncio.Task[None]] = set()
         self._attempts: dict[str, Attempt] = {}  # whose bodies run, by job
         self._left_behind: dict[str, Attempt] = {}
+        self._settling = 0
         self._early_cancels: dict[str, None] = {}
         self._changed = asyncio.Event()
         self._hurry = False
@@ -93,9 +95,12 @@ class Runner:
 
     def free(self) -> int:
         """How many more jobs there is room for."""
+        # A job whose outcome is being written takes no room: so the next claim goes along with that
+        # write, often in one commit. But no more of these may gather than there is room for.
+        limit, held = self._options.concurrency, len(self._working)
         # A body left behind in a thread occupies it; one on the loop costs next to nothing.
         stuck = sum(attempt.in_thread for attempt in self._left_behind.values())
-        return self._options.concurrency - len(self._working) - stuck
+        return min(limit - (held - self._settling), 2 * limit - held) - stuck
 
     def begin(self, rows: Sequence[JobRow], sent_at: float) -> None:
         """Take over claimed rows: leases first, all at once, then the bodies."""
@@ -173,7 +178,7 @@ class Runner:
             row.id,
             row.token,
             self._owner,
-            self._options.times,
+            self._times,
             sent_at=sent_at,
             clock=self._clock,
             on_signal=self._signalled,
@@ -210,7 +215,12 @@ class Runner:
                     lost = True
                     outcome = self._after_loss(row, lease)
             if outcome is not None:
-                await self._settle(row, outcome, now, lost)
+                self._settling += 1
+                self.freed()
+                try:
+                    await self._settle(row, outcome, now, lost)
+                finally:
+                    self._settling -= 1
         finally:
             self._keeper.remove([lease])
 
@@ -249,7 +259,7 @@ class Runner:
             self._tasks.get(row.task),
             lease,
             threads=self._threads,
-            max_payload=self._engine.traits.max_payload,
+            engine=self._engine,
             clock=self._clock,
             grace=self._grace,
         )
@@ -277,7 +287,7 @@ class Runner:
         """
         reason = lease.reason or "unknown"
         self._reporter.lost(row, "run", reason)
-        away = self._leases.failed_within(self._options.times.length)
+        away = self._leases.failed_within(self._times.length)
         return Released(ReleaseReason.STORE) if reason in _STORE_REASONS and away else None
 
     async def _settle(

@@ -289,7 +289,9 @@ class SQLiteEngine:
 
         Works on an engine that is not open, too: it uses the caller's connection only.
         """
-        return JoinedTransaction(connection, self._place.path, self._clock, TRAITS.max_payload)
+        return JoinedTransaction(
+            connection, self._place.path, self._clock, TRAITS.max_payload, self._hub
+        )
 
     async def notify(self, signals: Iterable[Signal]) -> None:
         """See `Engine.notify`."""

@@ -12,7 +12,7 @@ from tenure.core.insertion import Inserted
 from tenure.core.job import JobRow, NewJob
 from tenure.core.outcomes import Settled, Settlement
 from tenure.engines.protocol import Signal, Topic
-from tenure.engines.signals import signals_of
+from tenure.engines.signals import SignalHub, signals_of
 from tenure.engines.sqlite import operations
 from tenure.engines.sqlite.connection import APPLICATION_ID, is_busy
 from tenure.engines.sqlite.operations import SQL
@@ -32,9 +32,12 @@ class JoinedTransaction:
     the caller's connection is set to 0.
     """
 
-    def __init__(self, connection: object, path: str, clock: Clock, max_payload: int) -> None:
-        self.signals: list[Signal] = []
+    def __init__(
+        self, connection: object, path: str, clock: Clock, max_payload: int, hub: SignalHub
+    ) -> None:
+        self._signals: list[Signal] = []
         self._connection = _checked(connection, path)
+        self._hub = hub
         self._clock = clock
         self._max_payload = max_payload
 
@@ -52,6 +55,12 @@ class JoinedTransaction:
     def settle(self, settlements: Sequence[Settlement], *, now: int | None = None) -> list[Settled]:
         """As `Engine.settle`."""
         return self._run(lambda tx: operations.settle(tx, settlements, self._now(now)))
+
+    def wake(self) -> None:
+        """See `Joined.wake`. Does nothing while the transaction is open."""
+        if not self._connection.in_transaction:
+            signals, self._signals = self._signals, []
+            self._hub.publish(signals)
 
     def _now(self, now: int | None) -> int:
         return self._clock.time_us() if now is None else now
@@ -74,8 +83,8 @@ class JoinedTransaction:
             raise _explained(error) from error
         finally:
             cursor.close()
-        self.signals += signals_of(tx.changes)
-        self.signals += [Signal(Topic.CANCEL, job_id) for job_id in tx.hints]
+        self._signals += signals_of(tx.changes)
+        self._signals += [Signal(Topic.CANCEL, job_id) for job_id in tx.hints]
         return result
 
 
