@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 from tenure.clock import SYSTEM_CLOCK, Clock
+from tenure.core import codec
 from tenure.core.codec import printable
 from tenure.core.job import Job, JobRow, Progress
+from tenure.core.outcomes import Completed, Verdict
+from tenure.core.rules import decide
+from tenure.engines.protocol import Engine
 from tenure.errors import ConfigurationError, LeaseLost, Stopped
 from tenure.leases.lease import Lease
 
@@ -18,11 +22,16 @@ class JobContext:
     """The job that this body runs, and its lease. Every method is non-blocking and thread-safe."""
 
     def __init__(
-        self, row: JobRow, lease: Lease, deadline: float | None, clock: Clock = SYSTEM_CLOCK
+        self,
+        row: JobRow,
+        lease: Lease,
+        clock: Clock = SYSTEM_CLOCK,
+        engine: Engine | None = None,
     ) -> None:
         self._row = row
-        self._deadline = deadline
         self._clock = clock
+        self._engine = engine
+        self._deadline: float | None = None
         self._stopping: Stopping | None = None
         self.lease = lease
 
@@ -65,7 +74,7 @@ class JobContext:
     def remaining(self) -> float | None:
         """Seconds until this attempt's timeout, at least 0; None when it has none."""
         if self._deadline is None:
-            return None
+            return self._row.timeout
         return max(0.0, self._deadline - self._clock.monotonic())
 
     @property
@@ -91,12 +100,51 @@ class JobContext:
 
         Raises `ConfigurationError` if a number is not finite.
         """
-        for name, value in (("current", current), ("total", total)):
-            if value is not None and not math.isfinite(value):
-                raise ConfigurationError(f"{name} must be finite, not {value}")
-        self.lease.report(Progress(current, total, printable(message)[:1000]))
+        done = _number(current, "current")
+        whole = None if total is None else _number(total, "total")
+        self.lease.report(Progress(done, whole, printable(str(message)[:1000])[:1000]))
+
+    async def complete_in(self, connection: object, result: Any = None) -> None:
+        """Complete this job inside a transaction of yours, so that it and its effects are one.
+
+        `connection` is on the database that keeps the jobs, and in a writing transaction (SQLite:
+        a `sqlite3.Connection` after `BEGIN IMMEDIATE`). What the body returns afterwards is not
+        stored. If the transaction is rolled back, the attempt ends as the body does.
+
+        Raises `LeaseLost` if the job is no longer held under this token: let it roll the
+        transaction back. Raises `PayloadError` for a result that cannot be stored.
+        """
+        self.complete_in_sync(connection, result)
+
+    def complete_in_sync(self, connection: object, result: Any = None) -> None:
+        """`complete_in` for `def` bodies. On the connection's own thread."""
+        if self._engine is None:
+            raise ConfigurationError("this context belongs to no worker, so nothing can be settled")
+        data = codec.encode_result(result, self._engine.traits.max_payload)
+        settlement = decide(self._row, Completed(data), now=self._row.started_at or 0)
+        [answer] = self._engine.join(connection).settle([settlement])
+        if answer.verdict is Verdict.LOST:
+            raise LeaseLost(f"job {self.job_id} is no longer held under token {self.token}")
+
+    # What follows is the worker's.
+
+    def begin(self) -> None:
+        """The body starts: its timeout counts from now."""
+        if self._row.timeout is not None:
+            self._deadline = self._clock.monotonic() + self._row.timeout
 
     def stop(self, reason: Stopping) -> None:
-        """Tell the body to end; called by the worker. The first reason stays."""
+        """Tell the body to end. The first reason stays."""
         if self._stopping is None:
             self._stopping = reason
+
+
+def _number(value: float, name: str) -> float:
+    """A plain number: a report that cannot be stored would hold up the renewal that carries it."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ConfigurationError(f"{name} must be a number, not {value!r}") from error
+    if not math.isfinite(number):
+        raise ConfigurationError(f"{name} must be finite, not {value}")
+    return number

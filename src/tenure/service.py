@@ -19,6 +19,7 @@ from tenure.engines.open import open_engine
 from tenure.engines.protocol import Engine
 from tenure.errors import ConfigurationError, InvalidArguments, JobNotFound
 from tenure.handles import JobHandle
+from tenure.joining import Using
 from tenure.lifetime import Lifetime
 from tenure.lookups import SWEEP_MAX, checked_ids, count, page, selection
 from tenure.loops import Home
@@ -138,6 +139,15 @@ class QueueService:
             JobHandle(self, answer.id, created=answer.created, task=item.task)
             for answer, item in zip(inserted, bound, strict=True)
         ]
+
+    def using(self, connection: object) -> Using:
+        """Enqueue inside the caller's own transaction, on the caller's connection.
+
+        `await jobs.using(connection).enqueue(resize, "a.jpg")`: the job is there if and when the
+        caller commits. On SQLite the connection is a `sqlite3.Connection` to the same file after
+        `BEGIN IMMEDIATE`. Raises `ConfigurationError` saying what to do for any other.
+        """
+        return Using(self, connection)
 
     # Looking after jobs
 

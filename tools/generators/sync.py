@@ -62,6 +62,10 @@ class QueueService:
         """A handle of a job that was enqueued elsewhere."""
         return JobHandle(self.async_service.handle(job_id), self.async_service)
 
+    def using(self, connection: object) -> SyncUsing:
+        """Enqueue inside the caller's own transaction; see `tenure.QueueService.using`."""
+        return SyncUsing(self.async_service, connection)
+
     def close(self) -> None:
         """Close the service. It may be opened again; closing twice does nothing."""
         self.async_service._shut()
@@ -109,6 +113,7 @@ from tenure.core.job import Job
 from tenure.core.query import CancelResult, QueueStats, RequeueResult, Swept
 from tenure.core.states import State
 from tenure.handles import JobHandle as AsyncJobHandle
+from tenure.joining import SyncUsing
 from tenure.queues import Queues as AsyncQueues
 from tenure.service import QueueService as AsyncQueueService
 from tenure.tasks import BoundTask, Task, TaskRef, bound_tasks

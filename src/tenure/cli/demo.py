@@ -116,7 +116,7 @@ def _summary(report: Report) -> list[str]:
         ("files", f"{report.files} ({report.completed} measured, {report.failed} failed)"),
         ("bytes", f"{report.bytes:,} in {report.lines:,} lines"),
         ("found", f"{report.functions:,} functions, {report.classes:,} classes"),
-        ("time", f"{report.seconds:.1f} s with two workers, {report.plain_seconds:.1f} s plainly"),
+        ("time", f"{report.seconds:.1f} s, from the first enqueue until every job was final"),
         ("kill", _kill(report)),
         ("check", _check(report)),
     ]

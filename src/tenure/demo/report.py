@@ -59,7 +59,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     retried: int
     differences: list[str]
     seconds: float
-    plain_seconds: float
 
     @property
     def good(self) -> bool:
@@ -98,7 +97,6 @@ def make(
     place: tuple[str, str],
     killed: Kill | None,
     seconds: float,
-    plain_seconds: float,
 ) -> Report:
     """The report on these jobs; `place` is the URL and the queue."""
     found = outcomes(jobs)
@@ -123,7 +121,6 @@ def make(
         retried=sum(job.row.failures > 1 or _recovered(job) for job in jobs),
         differences=differences(found, plain),
         seconds=round(seconds, 2),
-        plain_seconds=round(plain_seconds, 2),
     )
 
 

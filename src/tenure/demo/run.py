@@ -13,8 +13,9 @@ import msgspec
 from tenure.core.job import Job
 from tenure.core.query import PAGE_MAX
 from tenure.demo import report
+from tenure.demo.check import PlainCheck
 from tenure.demo.kill import Kill, strike
-from tenure.demo.measure import Measured, attempt
+from tenure.demo.measure import attempt
 from tenure.demo.report import Report
 from tenure.demo.screen import Screen
 from tenure.demo.tasks import measure_file
@@ -48,34 +49,38 @@ class Demo:
         self._plan = plan
         self._screen = screen
         self._service = QueueService(plan.url)
+        self._check = PlainCheck(plan.files)
         self._total = 0
         self._killed: Kill | None = None
 
     async def run(self) -> Report:
         """Do it all. Raises `DemoFailed` if it comes to a standstill."""
-        started = time.monotonic()
-        async with self._service:
-            await self._enqueue(self._plan.files)
-            with Team(WORKERS, self._plan.url, self._plan.queue, self._plan.folder) as team:
-                self._introduce(team)
+        try:
+            async with self._service:
+                started = time.monotonic()
+                await self._work()
+                seconds = time.monotonic() - started
+                await self._plainly()
+                return report.make(
+                    await self._all_jobs(),
+                    self._check.answers,
+                    place=(self._service.url, self._plan.queue),
+                    killed=self._killed,
+                    seconds=seconds,
+                )
+        finally:
+            self._check.stop()
+
+    async def _work(self) -> None:
+        """Let the workers bring every job to its end."""
+        await self._enqueue(self._plan.files)
+        with Team(WORKERS, self._plan.url, self._plan.queue, self._plan.folder) as team:
+            self._introduce(team)
+            await self._watch(team)
+            failed = await self._service.find(states=["failed"], queues=[self._plan.queue], limit=1)
+            if not failed:
+                await self._add_broken()
                 await self._watch(team)
-                if not await self._service.find(
-                    states=["failed"], queues=[self._plan.queue], limit=1
-                ):
-                    await self._add_broken()
-                    await self._watch(team)
-            seconds = time.monotonic() - started
-            jobs = await self._all_jobs()
-        started = time.monotonic()
-        plain = await self._plainly([report.path_of(job) for job in jobs])
-        return report.make(
-            jobs,
-            plain,
-            place=(self._service.url, self._plan.queue),
-            killed=self._killed,
-            seconds=seconds,
-            plain_seconds=time.monotonic() - started,
-        )
 
     async def _enqueue(self, files: Sequence[Path]) -> None:
         task = measure_file.options(queue=self._plan.queue)
@@ -107,6 +112,7 @@ class Demo:
     async def _kill(self, team: Team) -> None:
         self._killed = killed = await strike(self._service, team, self._plan.queue)
         if killed is not None:
+            self._check.start()  # one core has nothing to do now
             self._screen.say(
                 f"killed worker {killed.worker} (process {killed.pid}, SIGKILL) in the middle of "
                 f"{len(killed.held)} jobs; its leases run out within {LEASE_SECONDS} s"
@@ -135,6 +141,7 @@ class Demo:
             file.write("\ndef this_line_ends_too_early(:\n")
         self._screen.say(f"every file parses, so a broken copy of one is added: {copy}")
         await self._enqueue([copy])
+        self._check.answers[copy] = attempt(copy)
 
     async def _all_jobs(self) -> list[Job]:
         jobs: list[Job] = []
@@ -148,15 +155,15 @@ class Demo:
                 return jobs
             before = page[-1].id
 
-    async def _plainly(self, files: Sequence[Path]) -> dict[Path, Measured | str]:
-        """The same numbers without tenure, in this process, one file after the other."""
-        self._screen.begin("checking plainly", len(files))
-        answers: dict[Path, Measured | str] = {}
-        for path in files:
-            answers[path] = attempt(path)
-            self._screen.at(len(answers), len(files))
-            await asyncio.sleep(0)  # so that Ctrl-C is heard
-        return answers
+    async def _plainly(self) -> None:
+        """Wait for the same numbers, computed without tenure."""
+        total = len(self._plan.files)
+        self._check.start()
+        self._screen.begin("checking plainly", total, len(self._check.answers))
+        while self._check.running:
+            self._screen.at(len(self._check.answers), total)
+            await asyncio.sleep(_LOOK_SECONDS)
+        self._screen.at(len(self._check.answers), len(self._check.answers))
 
 
 def _pause(files: int) -> float:

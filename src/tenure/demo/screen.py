@@ -16,8 +16,8 @@ class Screen(Protocol):
         """One sentence."""
         ...
 
-    def begin(self, what: str, total: int) -> None:
-        """Something with steps begins."""
+    def begin(self, what: str, total: int, done: int = 0) -> None:
+        """Something with steps begins, of which so many are done already."""
         ...
 
     def at(self, done: int, total: int) -> None:
@@ -34,26 +34,37 @@ def screen(*, live: bool) -> Screen:
     return Live() if live and sys.stdout.isatty() else Lines()
 
 
+class Rate:
+    """Steps per second since it was made, when `done` of them were done."""
+
+    def __init__(self, done: int = 0) -> None:
+        self._done = done
+        self._started = time.monotonic()
+
+    def at(self, done: int) -> float:
+        """The rate when so many are done."""
+        return (done - self._done) / max(time.monotonic() - self._started, 0.001)
+
+
 class Lines:
     """Few lines, on the error output: one for each quarter."""
 
     def __init__(self) -> None:
         self._what = ""
         self._quarter = 0
-        self._started = 0.0
+        self._rate = Rate()
 
     def say(self, text: str) -> None:
         click.echo(text, err=True)
 
-    def begin(self, what: str, total: int) -> None:
-        self._what, self._quarter, self._started = what, 0, time.monotonic()
+    def begin(self, what: str, total: int, done: int = 0) -> None:
+        self._what, self._quarter, self._rate = what, 4 * done // max(total, 1), Rate(done)
 
     def at(self, done: int, total: int) -> None:
         quarter = 4 * done // max(total, 1)
         if quarter > self._quarter:
             self._quarter = quarter
-            rate = done / max(time.monotonic() - self._started, 0.001)
-            self.say(f"{self._what}: {done} of {total}, {rate:.0f} per second")
+            self.say(f"{self._what}: {done} of {total}, {self._rate.at(done):.0f} per second")
 
     def close(self) -> None:
         pass
@@ -72,7 +83,7 @@ class Live:
             TextColumn("{task.fields[rate]}", markup=False),
         )
         self._bar = self._progress.add_task("", total=None, visible=False, rate="")
-        self._started = 0.0
+        self._rate = Rate()
         self._progress.start()
 
     def say(self, text: str) -> None:
@@ -80,15 +91,15 @@ class Live:
 
         self._progress.console.print(Text(text))
 
-    def begin(self, what: str, total: int) -> None:
-        self._started = time.monotonic()
+    def begin(self, what: str, total: int, done: int = 0) -> None:
+        self._rate = Rate(done)
         self._progress.update(
-            self._bar, description=what, total=total, completed=0, visible=True, rate=""
+            self._bar, description=what, total=total, completed=done, visible=True, rate=""
         )
 
     def at(self, done: int, total: int) -> None:
-        rate = done / max(time.monotonic() - self._started, 0.001)
-        self._progress.update(self._bar, completed=done, total=total, rate=f"{rate:.0f}/s")
+        rate = f"{self._rate.at(done):.0f}/s"
+        self._progress.update(self._bar, completed=done, total=total, rate=rate)
 
     def close(self) -> None:
         self._progress.stop()
