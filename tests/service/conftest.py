@@ -23,9 +23,9 @@ LIMIT = 30.0
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if isinstance(item, pytest.Function) and HERE in item.path.parents:
-            if inspect.iscoroutinefunction(item.obj):
-                item.obj = within_the_limit(item.obj)
+        ours = isinstance(item, pytest.Function) and HERE in item.path.parents
+        if ours and inspect.iscoroutinefunction(item.obj):
+            item.obj = within_the_limit(item.obj)
 
 
 def within_the_limit(test: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
