@@ -23,8 +23,9 @@ LIMIT = 30.0
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        ours = isinstance(item, pytest.Function) and HERE in item.path.parents
-        if ours and inspect.iscoroutinefunction(item.obj):
+        if not isinstance(item, pytest.Function) or HERE not in item.path.parents:
+            continue
+        if inspect.iscoroutinefunction(item.obj):
             item.obj = within_the_limit(item.obj)
 
 
