@@ -69,8 +69,8 @@ async def test_a_full_house_of_stuck_bodies_takes_nothing_until_one_returns(hous
 async def test_a_slot_that_comes_free_wakes_a_poller_that_found_no_room(
     moved: tuple[House, Strings],
 ):
-    """While an attempt is over and its job not yet settled, body and job both count; a look in
-    between finds no room without having left anything behind."""
+    """A body that outlives its attempt takes the room that its job, being settled, gave up; a look
+    in between finds no room without having left anything behind."""
     house, strings = moved
     gate, go = Gate(), asyncio.Event()
 
@@ -81,15 +81,18 @@ async def test_a_slot_that_comes_free_wakes_a_poller_that_found_no_room(
         if name == "settle":
             await go.wait()
 
+    async def quick() -> None:
+        """Runs as soon as there is room."""
+
     strings.on_call = slowly
     first = await house.put(house.task(stuck, timeout=0.02))
-    async with house.working(concurrency=2, poll_max=0.01) as worker:
+    async with house.working(concurrency=1, poll_max=3600) as worker:
         await until(lambda: worker._poller._full)
+        second = await house.put(house.task(quick))
         go.set()
         await house.ended(first)
-        # This one signals nothing, as it is not due when it is put in.
-        await house.ended(await house.put(house.task(stuck, timeout=0.02), delay=20_000))
         gate.open = True
+        await house.ended(second)
 
 
 async def test_a_cancel_while_waiting_for_a_thread_leaks_no_thread(house: House):
