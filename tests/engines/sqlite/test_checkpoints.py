@@ -12,7 +12,6 @@ from collections.abc import Callable
 
 import pytest
 
-from tenure.engines.protocol import Signal, Topic
 from tenure.engines.sqlite import SQLiteEngine, checkpoints, writer
 from tenure.engines.sqlite.checkpoints import Checkpoints
 from tenure.engines.sqlite.connection import Place, connect, connect_reader
@@ -126,7 +125,7 @@ async def test_what_a_caller_wrote_is_moved_too(
     joined = engine.join(look)
     joined.insert([make_job() for _ in range(500)])
     look.execute("COMMIT")
-    await engine.notify(joined.signals or [Signal(Topic.ANY)])
+    joined.wake()
     await asyncio.to_thread(until, lambda: os.stat(path).st_size > before)
 
 

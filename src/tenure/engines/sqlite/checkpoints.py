@@ -16,7 +16,7 @@ COMMITS = 250
 LONG = 4 * 1024 * 1024
 """Or when the log file is longer than that and still grows."""
 
-IDLE_AFTER = 1.0
+IDLE_AFTER = 5.0
 """Or when nothing was written for so many seconds."""
 
 LARGE = 32 * 1024 * 1024
@@ -27,7 +27,7 @@ _STEP = 1024 * 1024
 
 
 class Checkpoints:
-    """Decides when, for one connection, and does it. To be called in turn, but for `due`.
+    """Decides when, for one connection, and does it. Only `run` has to be called in turn.
 
     Readers are not waited for: what one of them still needs stays in the log until the next time.
     """
@@ -47,12 +47,15 @@ class Checkpoints:
 
     @property
     def due(self) -> bool:
-        """Whether it is time."""
+        """Whether the log has become long enough."""
         if not self._commits:
             return False
-        if self._commits >= COMMITS or self._log_size() > max(self._size, LONG) + _STEP:
-            return True
-        return time.monotonic() >= self._wrote_at + IDLE_AFTER
+        return self._commits >= COMMITS or self._log_size() > max(self._size, LONG) + _STEP
+
+    @property
+    def quiet(self) -> bool:
+        """Whether there is something to do, and nobody to be held up by it."""
+        return self.behind and time.monotonic() >= self._wrote_at + IDLE_AFTER
 
     def committed(self) -> None:
         """Note that this connection committed, if that wrote anything."""

@@ -43,15 +43,17 @@ class Place(msgspec.Struct, frozen=True):
     timeout: float = 10.0
 
 
-def connect(place: Place) -> sqlite3.Connection:
+def connect(place: Place, *, any_thread: bool = False) -> sqlite3.Connection:
     """A connection that writes. Creates the file and upgrades its schema where needed.
+
+    `any_thread`: it may be used by several threads, one at a time.
 
     Raises `ConfigurationError`, `SchemaError` or `EngineUnavailable` before anything is written
     to a file that is not ours.
     """
     check_library(sqlite3.sqlite_version_info)
     check_path(place.path)
-    connection = _open(place)
+    connection = _open(place, any_thread=any_thread)
     try:
         check_schema(connection, place)
         _configure(connection, place)
@@ -156,10 +158,14 @@ def _primary_code(error: sqlite3.Error) -> int:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
-def _open(place: Place) -> sqlite3.Connection:
+def _open(place: Place, *, any_thread: bool = False) -> sqlite3.Connection:
     try:
         connection = sqlite3.connect(
-            Path(place.path), timeout=0, isolation_level=None, cached_statements=128
+            Path(place.path),
+            timeout=0,
+            isolation_level=None,
+            cached_statements=128,
+            check_same_thread=not any_thread,
         )
     except sqlite3.Error as error:
         raise _refusal(error, place) from error

@@ -12,15 +12,15 @@ from tenure.errors import EngineUnavailable
 
 
 class Database:
-    """One file, open for writing. For one thread.
+    """One file, open for writing. For one thread; with `any_thread`, for one at a time.
 
     Whatever writes happens in turn, checkpoints and closing included; so no checkpoint of ours ever
     runs beside a commit of ours.
     """
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, *, any_thread: bool = False) -> None:
         forks.check(place.path)
-        self.connection = connect(place)
+        self.connection = connect(place, any_thread=any_thread)
         self._file = forks.opened(place.path)
         try:
             self._turnstile = Turnstile(place.path)
@@ -32,6 +32,13 @@ class Database:
 
     def cursor(self) -> sqlite3.Cursor:
         return self.connection.cursor()
+
+    def arrive(self, seconds: float) -> bool:
+        """Wait for the turn to begin, up to `seconds`. Only with `any_thread`.
+
+        After False this is not to be used any more. It closes itself when its turn has come.
+        """
+        return self._turnstile.enter_within(seconds, otherwise=self.close)
 
     def begin(self, seconds: float) -> None:
         """Start a transaction; waits up to `seconds` for those who take no turns."""
@@ -58,8 +65,8 @@ class Database:
         self._turnstile.leave()
 
     def checkpoint(self) -> None:
-        """Run a checkpoint if one is due. Never raises."""
-        if self.checkpoints.due:
+        """Run a checkpoint if it is time. Never raises."""
+        if self.checkpoints.due or self.checkpoints.quiet:
             self._turnstile.enter()
             self.checkpoints.run()
             self._turnstile.leave()

@@ -36,10 +36,11 @@ from tenure.engines.signals import LocalListener
 from tenure.engines.sqlite import claiming, fleet, history, operations, queries, schedules
 from tenure.engines.sqlite.connection import Place, schema_version
 from tenure.engines.sqlite.database import Database, ReadOnly
+from tenure.engines.sqlite.direct import DirectInserts
 from tenure.engines.sqlite.exchange import Exchange
 from tenure.engines.sqlite.joined import JoinedTransaction
 from tenure.engines.sqlite.reader import Reader
-from tenure.engines.sqlite.thread import Answer, Call, ConnectionThread, Work
+from tenure.engines.sqlite.thread import Answer, Call, ConnectionThread, Work, in_thread
 from tenure.engines.sqlite.watch import Watch
 from tenure.engines.sqlite.writer import Writer
 from tenure.errors import ConfigurationError, EngineUnavailable
@@ -79,6 +80,7 @@ class SQLiteEngine:
         self._writer: Writer | None = None
         self._reader: Reader | None = None
         self._listening = 0
+        self._direct: DirectInserts | None = None
         self._lock = Lock()
 
     @property
@@ -125,6 +127,8 @@ class SQLiteEngine:
             return  # forked: neither threads nor connections are ours to end
         for thread in threads:
             await self._end(thread)
+        if self._direct is not None:
+            await in_thread(self._direct.close, self._place.timeout)
         self._exchange.close()
 
     async def _end(self, thread: ConnectionThread[Any]) -> None:
@@ -284,17 +288,29 @@ class SQLiteEngine:
         _check_limit(limit, PAGE_MAX)
         return await self._read("read", lambda tx, at: history.read(tx, where, after, limit), None)
 
+    def direct(self) -> DirectInserts:
+        """See `engines.direct.Blocking`."""
+        with self._lock:
+            if self._direct is None:
+                self._direct = DirectInserts(
+                    self._place, self._clock.time_us, self._exchange.tell, TRAITS.max_payload
+                )
+            return self._direct
+
     def join(self, connection: object) -> JoinedTransaction:
         """See `Engine.join`: on a `sqlite3.Connection` to the same file, after BEGIN IMMEDIATE.
 
         Works on an engine that is not open, too: it uses the caller's connection only.
         """
         return JoinedTransaction(
-            connection, self._place.path, self._clock, TRAITS.max_payload, self._hub
+            connection, self._place.path, self._clock, TRAITS.max_payload, self._wake
         )
 
     async def notify(self, signals: Iterable[Signal]) -> None:
         """See `Engine.notify`."""
+        self._wake(signals)
+
+    def _wake(self, signals: Iterable[Signal]) -> None:
         if self._pid not in (0, os.getpid()):
             return  # a forked child may have inherited a lock that is held
         self._exchange.publish(signals)

@@ -21,7 +21,8 @@ class Reader(ConnectionThread[ReadOnly]):
         time_us: Callable[[], int],
         timeout: float,
     ) -> None:
-        super().__init__("tenure-sqlite-reader", connect, time_us)
+        super().__init__("tenure-sqlite-reader", connect)
+        self._time_us = time_us
         self._timeout = timeout
 
     def _first(self, database: ReadOnly) -> Call:
@@ -40,7 +41,8 @@ class Reader(ConnectionThread[ReadOnly]):
         try:
             # Reading waits for nobody, but for a process that recovers the log of a killed one.
             patience = self._timeout * LOCK_SHARE
-            first.answer = retry_busy(lambda: self._work(first, tx), patience)
+            now = self._time_us() if first.now is None else first.now
+            first.answer = retry_busy(lambda: first.work(tx, now), patience)
         except Exception as error:
             first.fail(error)
         return [first]
