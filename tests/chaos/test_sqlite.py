@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -53,9 +54,14 @@ def disturb(fleet: Fleet, path: str, total: int, kills: int, dice: random.Random
     """Kill a process each time another share of the jobs has ended."""
     for number in range(1, kills + 1):
         mark = total * number // (kills + 2)
-        until(lambda mark=mark: count(path, FINAL) >= mark, 120, f"{mark} jobs ended")
+        until(partial(ended, path, mark), 120, f"{mark} jobs ended")
         fleet.kill_one(dice)
-    until(lambda: count(path, FINAL) == total, 180, "every job ended")
+    until(partial(ended, path, total), 180, "every job ended")
+
+
+def ended(path: str, number: int) -> bool:
+    """Whether so many jobs are final."""
+    return count(path, FINAL) >= number
 
 
 def check_store(path: str, total: int, fleet: Fleet) -> None:
@@ -139,11 +145,11 @@ def test_a_frozen_worker_comes_back_too_late(
     fleet = Fleet(tmp_path, 3, "--lease", "1", **place)
     dice = random.Random(9)
     try:
-        until(lambda: count(path, FINAL) > total // 10, 60, "a tenth ended")
+        until(partial(ended, path, total // 10), 60, "a tenth ended")
         # If it holds the file's lock just then, everybody stands still with it.
         for _ in range(scaled(2, 10)):
             fleet.freeze_one(dice, 2.5)
-        until(lambda: count(path, FINAL) == total, 120, "every job ended")
+        until(partial(ended, path, total), 120, "every job ended")
     finally:
         fleet.end()
     check_store(path, total, fleet)
