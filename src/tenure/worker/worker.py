@@ -19,8 +19,10 @@ from tenure.core.rules import admit, decide
 from tenure.engines.protocol import Engine, Signal, Topic
 from tenure.errors import EngineUnavailable
 from tenure.executors.threads import ThreadPool
-from tenure.leases.keeper import LeaseKeeper, default_keeper
+from tenure.leases.holder import Holder
+from tenure.leases.keeper import LeaseKeeper
 from tenure.leases.lease import Lease
+from tenure.leases.process import default_keeper
 from tenure.observe.hooks import Hooks
 from tenure.tasks import TaskSet
 from tenure.worker.attempt import Attempt
@@ -188,7 +190,7 @@ class Worker:
 
     def _begin(self, rows: Sequence[JobRow], sent_at: float) -> None:
         """Take over claimed rows: leases first, all at once, then the bodies."""
-        loop = asyncio.get_running_loop()
+        loop, holder = asyncio.get_running_loop(), Holder.here()
         leases = [
             Lease(
                 row.id,
@@ -198,7 +200,7 @@ class Worker:
                 sent_at=sent_at,
                 clock=self._clock,
                 on_signal=self._signalled,
-                post=loop.call_soon_threadsafe,
+                holder=holder,
             )
             for row in rows
         ]

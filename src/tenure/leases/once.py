@@ -1,0 +1,84 @@
+"""Something that happens once: threads wait for it, event loops are told of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from threading import Event
+
+import anyio
+
+from tenure.leases.holder import Holder
+
+
+class Once:
+    """A one-shot event that any thread may set and any number of threads and tasks await.
+
+    Free of locks of its own, so that it may be set from anywhere but a signal handler. A waiter
+    whose loop is gone keeps no other from being told.
+    """
+
+    __slots__ = ("_done", "_tell")
+
+    def __init__(self) -> None:
+        self._done = False
+        self._tell: list[Callable[[], object]] = []
+
+    def is_set(self) -> bool:
+        return self._done
+
+    def set(self) -> None:
+        """Let it have happened. Idempotent."""
+        self._done = True
+        self._drain()
+
+    def call(self, tell: Callable[[], object]) -> None:
+        """Have `tell()` called when it has happened, by whoever sets it; it must not block."""
+        self._tell.append(tell)
+        if self._done:
+            self._drain()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Block until it has happened; False if that took longer than `timeout` seconds."""
+        if not self._done:
+            event = Event()
+            self.call(event.set)
+            event.wait(timeout)
+        return self._done
+
+    async def wait_async(self, timeout: float | None = None) -> bool:
+        """As `wait`, on asyncio or trio. Takes no thread; can be cancelled."""
+        if not self._done:
+            holder = Holder.here()
+            event = anyio.Event()
+            self.call(lambda: holder.post(event.set))
+            with anyio.move_on_after(timeout):
+                await event.wait()
+        return self._done
+
+    async def wait_shielded(self, timeout: float) -> bool:
+        """As `wait_async`, to the end even if the caller is cancelled; then that is raised."""
+        interrupted: BaseException | None = None
+        end = time.monotonic() + timeout
+        with anyio.CancelScope(shield=True):
+            while not self._done and (left := end - time.monotonic()) > 0:
+                try:
+                    await self.wait_async(left)
+                except anyio.get_cancelled_exc_class() as error:
+                    # asyncio's own `Task.cancel` knows no shields.
+                    interrupted = error
+        if interrupted is not None:
+            raise interrupted
+        return self._done
+
+    def _drain(self) -> None:
+        # `list.pop` is atomic: of a setter and a late caller, one takes each entry.
+        while self._tell:
+            try:
+                tell = self._tell.pop()
+            except IndexError:
+                return
+            try:
+                tell()
+            except RuntimeError:
+                pass  # the waiter's loop is closed
