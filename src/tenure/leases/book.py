@@ -261,8 +261,8 @@ class Book(Traffic):
             self._lose(lease, answer.reason, filed)
         elif isinstance(answer, Lost) or errand.seconds == 0:
             # Nobody waits to be told: the holder has stopped, or gave it back.
-            self._drop(lease)
             lease._lose(answer.reason if isinstance(answer, Lost) else RELEASED)
+            self._drop(lease)
         elif entry is not None:
             self._prolong(entry, request.sent_at, answer, now, filed)
         else:
@@ -360,6 +360,7 @@ class Book(Traffic):
             errand.end(None, error)
 
     def _lose(self, lease: Lease, reason: str, filed: Filed) -> None:
+        first = lease._lose(reason)  # before whoever waits for a word about it is woken
         self._drop(lease)
-        if lease._lose(reason):
+        if first:
             filed.lost.append(lease)

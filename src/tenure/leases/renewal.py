@@ -175,11 +175,13 @@ class LeaseRenewal:
     @staticmethod
     def start_all(renewals: Iterable[LeaseRenewal]) -> None:
         """As `start` for each, in one step per client and keeper; all of them or none."""
-        taken = [renewal for renewal in renewals if renewal._take()]
+        taken: list[LeaseRenewal] = []
         groups: dict[tuple[int, int], list[LeaseRenewal]] = {}
-        for renewal in taken:
-            groups.setdefault((id(renewal.client), id(renewal._keeper)), []).append(renewal)
         try:
+            for renewal in renewals:
+                if renewal._take():
+                    taken.append(renewal)
+                    groups.setdefault((id(renewal.client), id(renewal._keeper)), []).append(renewal)
             for group in groups.values():
                 prime(group[0].client, group[0]._note)
                 leases = [renewal.lease for renewal in group]
@@ -261,7 +263,7 @@ class LeaseRenewal:
             await self.astop()
         finally:
             swallowed = bool(scope.__exit__(kind, error, trace))  # type: ignore[arg-type]
-        if swallowed:
+        if swallowed and error is not None:
             raise LeaseLost(f"the lease of {self.receipt} is lost ({self.lease.reason})")
         return False
 
