@@ -187,7 +187,7 @@ def test_a_throttled_try_comes_back_when_it_was_told_to(after, waits):
     book.answered(request, [Failed("slow down", after)], NOW)
     assert errand.at == NOW + waits
     assert book.due(errand.at - 0.01).requests == []
-    assert explicit(book, errand.at)
+    assert explicit(book, errand.at).errand is errand
 
 
 def test_a_throttled_try_never_waits_the_lease_away():
@@ -340,7 +340,7 @@ def test_clients_that_can_not_batch_get_one_lease_at_a_time():
 
 def test_what_is_asked_for_is_rounded_up_to_the_clients_steps():
     class Coarse(Client):
-        def __init__(self):
+        def __init__(self) -> None:
             super().__init__()
             self.resolution = 7
 

@@ -500,11 +500,15 @@ def test_extending_by_nothing_stops_first_and_ends_the_lease(by: Caller, desk, s
     gate = blocked(service)
     renewal = renewal_of(desk, service.client(), service.lease("r1"))
 
+    def let_go() -> None:
+        until(lambda: not renewal.active)
+        gate.set()
+
     async def scenario():
         await by.start(renewal)
         desk.clock.advance(60)
         until(lambda: service.renewals)
-        opener = threading.Thread(target=lambda: (until(lambda: not renewal.active), gate.set()))
+        opener = threading.Thread(target=let_go)
         opener.start()
         assert await by.extend(renewal, 0) == Extended(0.0)
         assert service.applied == [("r1", 300.0), ("r1", 0.0)]
@@ -716,7 +720,7 @@ def test_waiting_for_a_loss_may_be_given_up(by: Caller, desk, service):
 who: contextvars.ContextVar[str] = contextvars.ContextVar("who", default="nobody")
 
 
-def fetching(seen: list, desk: Desk, kind: str) -> Callable[[], object]:
+def fetching(seen: list[tuple[str, int]], desk: Desk, kind: str) -> Callable[[], object]:
     def note() -> None:
         seen.append((who.get(), desk.keeper.active))
 

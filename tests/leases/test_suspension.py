@@ -11,6 +11,8 @@ import pytest
 from tenure.core.lease import Busy, Extended, Lost
 from tenure.errors import LeaseLost
 from tenure.leases import LeaseRenewal
+from tenure.leases.book import Book
+from tenure.leases.lease import Lease
 from tests.leases.callers import every_loop
 from tests.leases.kit import Client, make_book, make_lease, opened, until
 from tests.leases.test_book import extended, one, wake
@@ -18,7 +20,7 @@ from tests.leases.test_book import extended, one, wake
 NOW = 1000.0
 
 
-def kept(lease):
+def kept(lease: Lease) -> Book:
     book, client = make_book(), Client()
     book.add(client, [lease])
     return book
@@ -191,6 +193,11 @@ def test_the_end_waits_until_it_is_known_what_holds(desk):
             seen.append((lease.lost, lease.remaining(), lease.verified))
         seen.append((lease.lost, lease.remaining(), lease.verified))
 
+    def let_go() -> None:
+        until(lambda: client.batches)
+        seen.append((lease.lost, lease.remaining(), lease.verified))
+        gate.set()
+
     desk.clock.advance(1)
     thread = threading.Thread(target=work)
     with lease.suspended():  # nested, so that time may pass before the inner one ends
@@ -200,12 +207,8 @@ def test_the_end_waits_until_it_is_known_what_holds(desk):
         thread.join(10)
         assert seen.pop(0) == (False, math.inf, True)
         assert seen.pop(0) == (False, math.inf, True)
-        opener = threading.Thread(target=lambda: (until(lambda: client.batches), opened_by(lease)))
+        opener = threading.Thread(target=let_go)
         opener.start()
-
-        def opened_by(lease) -> None:
-            seen.append((lease.lost, lease.remaining(), lease.verified))
-            gate.set()
 
     assert seen == [(False, 0.0, False)]
     assert lease.remaining() == 27

@@ -34,6 +34,10 @@ class Guard:
 
     def __exit__(self, *exc: object) -> None:
         self._lock.release()
+        self.catch_up()
+
+    def catch_up(self) -> None:
+        """Do what is wanted, unless this thread holds the lock."""
         while self._later and not self._owned():
             try:
                 call = self._later.popleft()

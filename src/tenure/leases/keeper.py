@@ -316,6 +316,7 @@ class LeaseKeeper:
         self.journal.keeper("ready")
 
     def _plan(self, runner: Runner) -> Plan | None:
+        self._guard.catch_up()
         now, wall = self.clock.monotonic(), self.clock.time_us()
         with self._guard:
             if runner is not self._runner:
