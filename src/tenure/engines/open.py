@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from tenure.clock import SYSTEM_CLOCK, Clock
 from tenure.engines.protocol import Engine
@@ -41,12 +41,9 @@ def redact(url: str) -> str:
         name, colon, _ = user.partition(":")
         netloc = f"{name}{colon}{_HIDDEN if colon else ''}@{host}"
     query = "&".join(_redact_parameter(item) for item in parts.query.split("&") if item)
-    shown = urlunsplit(parts._replace(netloc=netloc, query=query))
-    # urlunsplit drops the slashes of an empty host: sqlite:///x would come back as sqlite:/x.
-    prefix = f"{parts.scheme}://"
-    if url.startswith(prefix) and not shown.startswith(prefix):
-        shown = prefix + shown.removeprefix(f"{parts.scheme}:")
-    return shown
+    # Not by urlunsplit, which counts slashes its own way where there is no host.
+    head = f"{parts.scheme}://" if "://" in url else ""
+    return f"{head}{netloc}{parts.path}{'?' if query else ''}{query}"
 
 
 def _redact_parameter(item: str) -> str:

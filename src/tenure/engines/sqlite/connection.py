@@ -95,7 +95,16 @@ def check_path(path: str) -> None:
 
 def check_schema(connection: sqlite3.Connection, place: Place) -> int:
     """The schema version of the file (0: none yet). Raises `SchemaError` for what is not ours."""
-    return retry_busy(lambda: _check_schema(connection, place.path), place.timeout)
+
+    def check() -> int:
+        # One snapshot: another process may be creating the schema right now.
+        connection.execute("BEGIN")
+        try:
+            return _check_schema(connection, place.path)
+        finally:
+            _roll_back(connection)
+
+    return retry_busy(check, place.timeout)
 
 
 def begin(connection: sqlite3.Connection, seconds: float) -> None:
@@ -210,9 +219,13 @@ def _migrate(connection: sqlite3.Connection, place: Place) -> None:
             connection.execute("PRAGMA user_version = 1")
         connection.execute("COMMIT")
     except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
+        _roll_back(connection)
         raise
+
+
+def _roll_back(connection: sqlite3.Connection) -> None:
+    if connection.in_transaction:  # some errors end it by themselves
+        connection.execute("ROLLBACK")
 
 
 def statements_of(script: str) -> Iterator[str]:

@@ -7,7 +7,8 @@ import os
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from threading import Lock
-from typing import Self
+from typing import Any, Self
+from urllib.parse import quote
 
 from tenure.clock import SYSTEM_CLOCK, Clock
 from tenure.core.job import JobRow, NewJob
@@ -25,17 +26,12 @@ from tenure.core.query import (
 from tenure.engines.protocol import Claim, Inserted, Signal, Topic, Traits
 from tenure.engines.signals import LocalListener, SignalHub, signals_of
 from tenure.engines.sqlite import claiming, operations, queries
-from tenure.engines.sqlite.connection import Place, connect, connect_reader, schema_version
-from tenure.engines.sqlite.thread import (
-    Answer,
-    Call,
-    ConnectionThread,
-    Reader,
-    Transaction,
-    Work,
-    Writer,
-)
+from tenure.engines.sqlite.connection import Place, connect_reader, schema_version
+from tenure.engines.sqlite.database import Database
+from tenure.engines.sqlite.reader import Reader
+from tenure.engines.sqlite.thread import Answer, Call, ConnectionThread, Transaction, Work
 from tenure.engines.sqlite.watch import Watch
+from tenure.engines.sqlite.writer import Writer
 from tenure.errors import ConfigurationError, EngineUnavailable, PayloadError
 
 TRAITS = Traits(name="sqlite", durable=True, shared=True, push=False)
@@ -81,7 +77,7 @@ class SQLiteEngine:
     @property
     def url(self) -> str:
         """The file as an absolute URL."""
-        return f"sqlite:///{self._place.path}"
+        return f"sqlite:///{quote(self._place.path)}"
 
     def side(self) -> SQLiteEngine:
         """See `Engine.side`. Hears at once what this one writes, and the other way round."""
@@ -97,10 +93,9 @@ class SQLiteEngine:
             raise ConfigurationError(f"the engine on {self._place.path} is open already")
         self._pid = os.getpid()
         self._writer = Writer(
-            "tenure-sqlite-writer",
-            lambda: connect(self._place),
+            lambda: Database(self._place),
             self._clock.time_us,
-            timeout=self._place.timeout,
+            self._place.timeout,
             told=self._tell,
             look=Watch(self._hub).look,
         )
@@ -118,7 +113,14 @@ class SQLiteEngine:
         if self._pid != os.getpid():
             return  # forked: neither threads nor connections are ours to end
         for thread in threads:
-            await asyncio.shield(thread.stop().future)
+            await self._end(thread)
+
+    async def _end(self, thread: ConnectionThread[Any]) -> None:
+        """Stop a thread, once it has done what is queued; leave it behind if that never ends."""
+        closing = thread.stop().future
+        await asyncio.wait([closing], timeout=self._place.timeout)
+        if closing.done():
+            thread.join()
 
     async def migrate(self) -> int:
         """See `Engine.migrate`. Opening does the same; so this works on a closed engine, too."""
@@ -242,10 +244,9 @@ class SQLiteEngine:
         with self._lock:
             if self._reader is None:
                 self._reader = Reader(
-                    "tenure-sqlite-reader",
                     lambda: connect_reader(self._place),
                     self._clock.time_us,
-                    timeout=self._place.timeout,
+                    self._place.timeout,
                 )
                 self._reader.start()
             return self._reader
@@ -256,13 +257,14 @@ class SQLiteEngine:
         if self._pid != os.getpid():
             raise EngineUnavailable(
                 f"{name}: the engine on {self._place.path} was opened by process {self._pid}; "
-                f"a connection does not survive a fork: open a new service in this process"
+                f"SQLite does not survive a fork: open it after forking only, or start processes "
+                f"by spawn"
             )
         return writer
 
     async def _call(
         self,
-        thread: ConnectionThread,
+        thread: ConnectionThread[Any],
         name: str,
         work: Work[Answer],
         now: int | None,
@@ -271,11 +273,15 @@ class SQLiteEngine:
         call = Call(name, work, now, rows)
         if not thread.submit(call):
             raise EngineUnavailable(f"{name}: the engine on {self._place.path} is closing")
+        # A timer of our own: asyncio.timeout() costs twice as much, on the path of every call.
+        timer = call.loop.call_later(self._place.timeout, self._give_up, call)
         try:
-            async with asyncio.timeout(self._place.timeout):
-                answer: Answer = await call.future
-                return answer
-        except TimeoutError:
-            raise EngineUnavailable(
-                f"{name}: {self._place.path} did not answer within {self._place.timeout:g} s"
-            ) from None
+            answer: Answer = await call.future
+            return answer
+        finally:
+            timer.cancel()
+
+    def _give_up(self, call: Call) -> None:
+        if not call.future.done():
+            text = f"{self._place.path} did not answer within {self._place.timeout:g} s"
+            call.future.set_exception(EngineUnavailable(f"{call.name}: {text}"))

@@ -5,7 +5,8 @@ No rule is here: values come from `core`, statements from `statements.sql`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -25,6 +26,7 @@ SQL = sql.load("tenure.engines.sqlite", "statements.sql")
 
 _KNOWN_IDS = SQL["known_ids"]
 _INSERT = SQL["insert_job"]
+_INSERT_PLAIN = SQL["insert_plain_job"]
 _EXTEND = SQL["extend"]
 _FENCE = SQL["fence"]
 _SETTLE_FINAL = SQL["settle_final"]
@@ -34,6 +36,15 @@ _WRITE_ROW = SQL["write_row"]
 _REQUEST_CANCEL = SQL["request_cancel"]
 _encode = msgspec.json.Encoder().encode
 _WIDTH = len(COLUMNS)
+_PLAIN = tuple(
+    """id task queue priority rank ready state token claims failures max_attempts lapses max_lapses
+    releases max_interruptions available_at expires_at timeout retry cancel_requested payload codec
+    payload_size created_at queued_at tags headers metadata description""".split()
+)
+"""The columns of `insert_plain_job`, in its order."""
+_plain = itemgetter(*(COLUMNS.index(name) for name in _PLAIN))
+_more = itemgetter(*(i for i, name in enumerate(COLUMNS) if name not in _PLAIN))
+_NOTHING_MORE = (None,) * (_WIDTH - len(_PLAIN))
 
 
 def as_list(values: Iterable[str]) -> str:
@@ -60,12 +71,31 @@ def insert(tx: Transaction, jobs: Sequence[NewJob], now: int) -> list[Inserted]:
             known.add(job.id)
             fresh.append(job)
         answers.append(Inserted(job.id, created))
-    rows = [new_row(job, now) for job in fresh]
-    written = tx.execute_many(_INSERT, map(to_columns, rows))
-    if written < len(rows):  # only ever a single one, whose id was not looked up
+    if _insert_rows(tx, fresh, now) < len(fresh):  # a single one, whose id was not looked up
         return [Inserted(job.id, False) for job in jobs]
-    tx.changes += [(row.id, row.queue, row.state, row.ready) for row in rows]
     return answers
+
+
+def _insert_rows(tx: Transaction, jobs: Iterable[NewJob], now: int) -> int:
+    """How many rows were written. They are made one by one as SQLite asks for them."""
+    wide: list[list[Any]] = []
+    ready: dict[str, JobRow] = {}
+
+    def plain() -> Iterator[tuple[Any, ...]]:
+        for job in jobs:
+            row = new_row(job, now)
+            if row.ready:
+                ready[row.queue] = row
+            values = to_columns(row)
+            if _more(values) == _NOTHING_MORE:
+                yield _plain(values)
+            else:
+                wide.append(values)
+
+    written = tx.execute_many(_INSERT_PLAIN, plain()) + tx.execute_many(_INSERT, wide)
+    if written:
+        tx.changes += [(row.id, row.queue, row.state, row.ready) for row in ready.values()]
+    return written
 
 
 def extend(tx: Transaction, beats: Sequence[Beat], now: int) -> list[Extension]:

@@ -14,7 +14,7 @@ _CANCELLING = SQL["cancelling"]
 class Watch:
     """Compares `PRAGMA data_version` with the last look; that is all while nothing happens.
 
-    Made for one connection. It looks through the writing connection, whose own commits do not change that number; so a
+    Made for one connection: the writing one, whose own commits do not change that number. So a
     process is not woken by what it wrote itself, except by way of `side()`.
     """
 

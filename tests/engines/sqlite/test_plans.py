@@ -1,0 +1,235 @@
+"""What a claim costs: each hot statement has its index, and other rows cost nothing."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+
+import pytest
+
+from tenure.clock import IdSource
+from tenure.core import rules
+from tenure.core.job import COLUMNS, JobError, JobRow, NewJob
+from tenure.core.outcomes import Change, Completed, Errored, Released, ReleaseReason
+from tenure.core.states import State
+from tenure.engines.protocol import Claim
+from tenure.engines.sqlite import claiming, operations, queries
+from tenure.engines.sqlite.connection import Place, connect
+from tenure.engines.sqlite.operations import SQL
+from tenure.engines.sqlite.thread import Transaction
+
+NOW = 1_700_000_000_000_000
+HOUR = 3_600_000_000
+new_id = IdSource()
+
+VALUES = {
+    "ids": '["a"]',
+    "queues": '["q"]',
+    "tasks": '["t"]',
+    "queue": "q",
+    "task": "t",
+    "now": NOW,
+    "until": NOW,
+    "limit": 50,
+    "reach": 50,
+    "id": "a",
+    "token": 1,
+    "owner": "w",
+    "flag": 0,
+    "progress": None,
+    "before": "z",
+    "states": None,
+}
+PLANS = {
+    "known_ids": "sqlite_autoindex_jobs_1",
+    "waiting_in_queue": "jobs_waiting",
+    "promote": "sqlite_autoindex_jobs_1",
+    "overdue_in_queue": "jobs_overdue",
+    "overdue_queues": "jobs_overdue",
+    "expire": "sqlite_autoindex_jobs_1",
+    "lapsed_in_lanes": "jobs_running",
+    "lapsed_in_queues": "jobs_running",
+    "lapsed_by_id": "sqlite_autoindex_jobs_1",
+    "ready_lanes": "jobs_ready",
+    "ready_tasks": "jobs_ready",
+    "ready_in_lane": "jobs_ready",
+    "ready_by_id": "sqlite_autoindex_jobs_1",
+    "claim_due": "sqlite_autoindex_jobs_1",
+    "claim_lapsed": "sqlite_autoindex_jobs_1",
+    "extend": "sqlite_autoindex_jobs_1",
+    "fence": "sqlite_autoindex_jobs_1",
+    "settle_final": "sqlite_autoindex_jobs_1",
+    "settle_pending": "sqlite_autoindex_jobs_1",
+    "row": "sqlite_autoindex_jobs_1",
+    "rows": "sqlite_autoindex_jobs_1",
+    "write_row": "sqlite_autoindex_jobs_1",
+    "request_cancel": "sqlite_autoindex_jobs_1",
+    "cancelling": "jobs_cancelling",
+    "next_due_in_lanes": "jobs_waiting_lane",
+    "next_due_in_queues": "jobs_waiting",
+    "find": "sqlite_autoindex_jobs_1",
+    "find_by_id": "sqlite_autoindex_jobs_1",
+}
+SLACK = 20
+"""Steps, in tens, that a plan may take more or less by where a row happens to lie."""
+MAY_SCAN = {"lapsed_anywhere", "stats", "overdue_queues", "cancelling"}
+
+
+@pytest.fixture
+def connection(path: str) -> Iterator[sqlite3.Connection]:
+    opened = connect(Place(path, "normal"))
+    yield opened
+    opened.close()
+
+
+def plan(connection: sqlite3.Connection, name: str) -> list[str]:
+    values = dict.fromkeys(COLUMNS, None) | VALUES
+    steps = connection.execute(f"EXPLAIN QUERY PLAN {SQL[name]}", values)
+    return [step[3] for step in steps if "jobs" in step[3]]
+
+
+@pytest.mark.parametrize("analysed", [False, True])
+@pytest.mark.parametrize("name", PLANS)
+def test_a_statement_uses_its_index(connection: sqlite3.Connection, name: str, analysed: bool):
+    if analysed:  # statistics of a store in which nothing runs must lead nobody astray
+        fill(connection, 300)
+        connection.execute("ANALYZE")
+    steps = plan(connection, name)
+    assert any(f"INDEX {PLANS[name]} " in f"{step} " for step in steps), steps
+    if name not in MAY_SCAN:
+        assert not any(step.startswith("SCAN jobs") for step in steps), steps
+
+
+def test_every_statement_is_in_the_list():
+    inserts = {"insert_job", "insert_plain_job"}
+    assert set(SQL.names) == set(PLANS) | MAY_SCAN | inserts
+
+
+def fill(connection: sqlite3.Connection, count: int) -> None:
+    """Rows that no claim of tasks `t`, `u` in queue `q` may get, all before those it may."""
+    others = [
+        NewJob(id=new_id(), task="t", queue="q", priority=i % 9, delay=HOUR) for i in range(count)
+    ]
+    others += [NewJob(id=new_id(), task="t", queue="other", priority=9) for _ in range(count)]
+    others += [
+        NewJob(id=new_id(), task=f"unknown{i % 7}", queue="q", priority=9) for i in range(count)
+    ]
+    do(connection, lambda tx: operations.insert(tx, others, NOW - HOUR // 2))
+
+
+def do(connection: sqlite3.Connection, work):
+    connection.execute("BEGIN IMMEDIATE")
+    answer = work(Transaction(connection.cursor()))
+    connection.execute("COMMIT")
+    return answer
+
+
+def steps_of(connection: sqlite3.Connection, work) -> int:
+    """How many steps of its machine SQLite takes; a measure that no other load can disturb."""
+    count = 0
+
+    def step() -> None:
+        nonlocal count
+        count += 1
+
+    connection.set_progress_handler(step, 10)
+    do(connection, work)
+    connection.set_progress_handler(None, 0)
+    return count
+
+
+@pytest.mark.parametrize("tasks", [("t",), ("t", "u")], ids=["one lane", "two lanes"])
+def test_a_claim_costs_the_same_beside_many_others(
+    connection: sqlite3.Connection, tasks: tuple[str, ...], scaled
+):
+    claim = Claim(owner="w", limit=50, lease=HOUR, queues=("q",), tasks=tasks)
+
+    def cost() -> int:
+        mine = [NewJob(id=new_id(), task=tasks[i % len(tasks)], queue="q") for i in range(50)]
+        do(connection, lambda tx: operations.insert(tx, mine, NOW))
+        taken: list[JobRow] = []
+        steps = steps_of(connection, lambda tx: taken.extend(claiming.claim(tx, claim, NOW)))
+        assert len(taken) == 50
+        end(connection, taken)
+        return steps
+
+    cost()
+    alone = cost()
+    fill(connection, scaled(17_000, 300_000))
+    assert cost() <= alone + SLACK
+
+
+def test_an_empty_claim_costs_the_same_beside_many_others(connection: sqlite3.Connection, scaled):
+    claim = Claim(owner="w", limit=50, lease=HOUR, queues=("q",), tasks=("t", "u"))
+
+    def cost() -> int:
+        return steps_of(connection, lambda tx: claiming.claim(tx, claim, NOW))
+
+    alone = cost()
+    fill(connection, scaled(17_000, 300_000))
+    assert cost() <= alone + SLACK
+
+
+def test_any_name_costs_a_step_per_name_not_per_job(connection: sqlite3.Connection, scaled):
+    claim = Claim(owner="w", limit=10, lease=HOUR, queues=("q",))
+
+    def cost() -> int:
+        return steps_of(connection, lambda tx: claiming.claim(tx, claim, NOW))
+
+    fill(connection, 200)
+    few = cost()
+    fill(connection, scaled(10_000, 300_000))
+    assert cost() <= few + SLACK
+
+
+def test_next_due_costs_the_same_beside_many_others(connection: sqlite3.Connection, scaled):
+    def cost() -> int:
+        work = lambda tx: queries.next_due(tx, ("q",), ("u", "v"), NOW)  # noqa: E731
+        return steps_of(connection, work)
+
+    alone = cost()
+    fill(connection, scaled(17_000, 300_000))
+    assert cost() <= alone + SLACK
+
+
+def test_overdue_jobs_in_front_are_passed_over_within_bounds(connection: sqlite3.Connection):
+    overdue = [
+        NewJob(id=new_id(), task="t", queue="q", priority=9, expires_at=NOW - 1)
+        for _ in range(claiming._OVERDUE_REACH)
+    ]
+    mine = NewJob(id=new_id(), task="t", queue="q")
+    do(connection, lambda tx: operations.insert(tx, [*overdue, mine], NOW - HOUR))
+    claim = Claim(owner="w", limit=1, lease=HOUR, queues=("q",), tasks=("t",))
+    (taken,) = do(connection, lambda tx: claiming.claim(tx, claim, NOW))
+    assert taken.id == mine.id
+    more = [
+        NewJob(id=new_id(), task="t", queue="q", priority=9, expires_at=NOW - 1)
+        for _ in range(5_000)
+    ]
+    do(connection, lambda tx: operations.insert(tx, [*more, mine], NOW - HOUR))
+    assert steps_of(connection, lambda tx: claiming.claim(tx, claim, NOW)) < 3_000
+
+
+def end(connection: sqlite3.Connection, rows) -> None:
+    settlements = [rules.decide(row, Completed(), now=NOW) for row in rows]
+    do(connection, lambda tx: operations.settle(tx, settlements, NOW))
+
+
+@pytest.mark.parametrize(
+    ("outcome", "name"),
+    [
+        (Completed(b"1"), "settle_final"),
+        (Errored(JobError("k", "m")), "settle_final"),
+        (Released(ReleaseReason.STORE), "settle_pending"),
+    ],
+)
+def test_a_settling_statement_writes_all_that_the_rules_say(
+    connection: sqlite3.Connection, outcome, name: str
+):
+    do(connection, lambda tx: operations.insert(tx, [NewJob(id="a", task="t", queue="q")], NOW))
+    claim = Claim(owner="w", limit=1, lease=HOUR, queues=("q",))
+    (row,) = do(connection, lambda tx: claiming.claim(tx, claim, NOW))
+    change: Change = rules.decide(row, outcome, now=NOW).next
+    assert (change.state is State.PENDING) == (name == "settle_pending")
+    for column in rules.settled_values(0, change, NOW):
+        assert f" {column} = :{column}" in SQL[name].split("WHERE")[0]
