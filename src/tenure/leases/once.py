@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable
-from threading import Event
+from collections.abc import Awaitable, Callable
+from threading import Event, Thread
+from typing import TypeVar
 
 import anyio
 
 from tenure.leases.holder import Holder
+
+T = TypeVar("T")
 
 
 class Once:
@@ -82,3 +86,44 @@ class Once:
                 tell()
             except RuntimeError:
                 pass  # the waiter's loop is closed
+
+
+async def uninterrupted(work: Callable[[], Awaitable[T]]) -> T:
+    """Await `work()` to its end even if the caller is cancelled; then that is raised.
+
+    On asyncio it runs in a task of its own, since `Task.cancel` knows no shields.
+    """
+    with anyio.CancelScope(shield=True):
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:  # trio
+            return await work()
+        task = asyncio.ensure_future(work())
+        interrupted: asyncio.CancelledError | None = None
+        while not task.done():
+            try:
+                await asyncio.wait({task})
+            except asyncio.CancelledError as error:
+                interrupted = error
+        if interrupted is not None:
+            task.cancelled() or task.exception()  # looked at, or asyncio would complain
+            raise interrupted
+        return task.result()
+
+
+async def in_thread(work: Callable[[], object]) -> None:
+    """Await a function that blocks, in a daemon thread of its own; raises what it raises."""
+    over = Once()
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:
+            errors.append(error)
+        over.set()
+
+    Thread(target=run, name="tenure-helper", daemon=True).start()
+    await over.wait_async()
+    if errors:
+        raise errors[0]
