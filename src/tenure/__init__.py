@@ -9,7 +9,8 @@ from tenure.core.states import State
 from tenure.errors import JobFailed, LeaseLost, TenureError
 from tenure.handles import JobHandle
 from tenure.service import QueueService
-from tenure.tasks import INJECTED, BoundTask, Task, TaskRef, task
+from tenure.signatures import INJECTED
+from tenure.tasks import BoundTask, Task, TaskRef, task
 
 __all__ = [
     "INJECTED",

@@ -5,13 +5,17 @@ Everything that waits or stamps takes a `Clock`, so that tests can turn time by 
 
 from __future__ import annotations
 
+import math
+import os
 import random
 import time
 from collections.abc import Callable
 from threading import Lock
 from typing import Protocol
 
+from tenure.core.durations import SECOND
 from tenure.core.ids import uuid7
+from tenure.errors import ConfigurationError
 
 _COUNTER_BITS = 26
 _COUNTER_MAX = (1 << _COUNTER_BITS) - 1
@@ -29,11 +33,19 @@ class Clock(Protocol):
         ...
 
 
+OFFSET = "TENURE_TEST_CLOCK_OFFSET"
+"""For tests only: seconds (a float) by which the wall clock of this process is ahead, to see what
+a difference between the clocks of processes does. Read once, when a clock is made."""
+
+
 class SystemClock:
-    """The machine's clocks."""
+    """The machine's clocks. Raises `ConfigurationError` if `OFFSET` is set to no number."""
+
+    def __init__(self) -> None:
+        self._offset = _offset(os.environ.get(OFFSET))
 
     def time_us(self) -> int:
-        return time.time_ns() // 1000
+        return time.time_ns() // 1000 + self._offset
 
     if hasattr(time, "CLOCK_BOOTTIME"):
 
@@ -43,6 +55,18 @@ class SystemClock:
 
         def monotonic(self) -> float:
             return time.monotonic()
+
+
+def _offset(text: str | None) -> int:
+    if not text:
+        return 0
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not math.isfinite(seconds):
+        raise ConfigurationError(f"{OFFSET} must be a number of seconds, not {text!r}")
+    return round(seconds * SECOND)
 
 
 SYSTEM_CLOCK = SystemClock()

@@ -6,6 +6,7 @@ import math
 from typing import Literal
 
 from tenure.clock import SYSTEM_CLOCK, Clock
+from tenure.core import receipts
 from tenure.core.codec import printable
 from tenure.core.job import Job, JobRow, Progress
 from tenure.errors import ConfigurationError, LeaseLost, Stopped
@@ -17,12 +18,10 @@ Stopping = Literal["cancel", "timeout", "shutdown", "lost"]
 class JobContext:
     """The job that this body runs, and its lease. Every method is non-blocking and thread-safe."""
 
-    def __init__(
-        self, row: JobRow, lease: Lease, deadline: float | None, clock: Clock = SYSTEM_CLOCK
-    ) -> None:
+    def __init__(self, row: JobRow, lease: Lease, clock: Clock = SYSTEM_CLOCK) -> None:
         self._row = row
-        self._deadline = deadline
         self._clock = clock
+        self._deadline: float | None = None
         self._stopping: Stopping | None = None
         self.lease = lease
 
@@ -58,6 +57,11 @@ class JobContext:
         return self._row.token
 
     @property
+    def receipt(self) -> str:
+        """A string with which any process can settle or extend, after `raise Handoff()`."""
+        return receipts.write(receipts.Receipt(self._row.id, self._row.token, self.worker))
+
+    @property
     def worker(self) -> str:
         """The id of the worker that runs this attempt."""
         return self._row.owner or ""
@@ -65,7 +69,7 @@ class JobContext:
     def remaining(self) -> float | None:
         """Seconds until this attempt's timeout, at least 0; None when it has none."""
         if self._deadline is None:
-            return None
+            return self._row.timeout
         return max(0.0, self._deadline - self._clock.monotonic())
 
     @property
@@ -91,12 +95,30 @@ class JobContext:
 
         Raises `ConfigurationError` if a number is not finite.
         """
-        for name, value in (("current", current), ("total", total)):
-            if value is not None and not math.isfinite(value):
-                raise ConfigurationError(f"{name} must be finite, not {value}")
-        self.lease.report(Progress(current, total, printable(message)[:1000]))
+        done = _number(current, "current")
+        whole = None if total is None else _number(total, "total")
+        self.lease.report(Progress(done, whole, printable(str(message)[:1000])[:1000]))
+
+    # What follows is the worker's.
+
+    def begin(self) -> None:
+        """The body starts: its timeout counts from now."""
+        if self._row.timeout is not None:
+            self._deadline = self._clock.monotonic() + self._row.timeout
+            self.lease.limit = self._deadline
 
     def stop(self, reason: Stopping) -> None:
-        """Tell the body to end; called by the worker. The first reason stays."""
+        """Tell the body to end. The first reason stays."""
         if self._stopping is None:
             self._stopping = reason
+
+
+def _number(value: float, name: str) -> float:
+    """A plain number: a report that cannot be stored would hold up the renewal that carries it."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ConfigurationError(f"{name} must be a number, not {value!r}") from error
+    if not math.isfinite(number):
+        raise ConfigurationError(f"{name} must be finite, not {value}")
+    return number

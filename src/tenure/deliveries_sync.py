@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from tenure.core.durations import Seconds
-from tenure.deliveries import PATIENCE, DeliveryFace, Held, instruction, waits
+from tenure.deliveries import PATIENCE, DeliveryFace, instruction, waits
 from tenure.errors import TenureError
 from tenure.leases.renewal import STOP_TIMEOUT
 from tenure.receiving import Batch, ReceiveOptions

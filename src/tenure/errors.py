@@ -52,6 +52,22 @@ class JobNotFound(TenureError, LookupError):
     """No job has this id (it may have been pruned)."""
 
 
+class DuplicateJob(TenureError):
+    """The unique key is taken. `existing` is the id of the job that has it."""
+
+    def __init__(self, key: str, existing: str) -> None:
+        self.key = key
+        self.existing = existing
+        super().__init__(f"the unique key {key!r} is taken by job {existing}")
+
+    def __reduce__(self) -> tuple[type[DuplicateJob], tuple[str, str]]:
+        return type(self), (self.key, self.existing)
+
+
+class UniquenessConflict(TenureError, ValueError):
+    """One unique key was used with two policies; neither job was changed."""
+
+
 class EngineUnavailable(TenureError, ConnectionError):
     """The store did not answer, or not in time. Whether the operation took effect is unknown."""
 

@@ -196,7 +196,7 @@ class Receiving:
 
     async def claim(self, engine: Engine, options: ReceiveOptions) -> list[Held]:
         """Jobs that may be started, with their leases kept; empty after `options.wait` seconds."""
-        keeper, client = self._client(engine)
+        keeper = self._client(engine)[0]
         end = keeper.clock.monotonic() + options.wait
         held = await self._once(engine, options)
         if held or not options.wait:
@@ -257,9 +257,7 @@ class Receiving:
                 await _refuse(engine, one, outcome)
         return held
 
-    def _lease(
-        self, row: JobRow, times: LeaseTimes, sent_at: float, keeper: LeaseKeeper
-    ) -> Lease:
+    def _lease(self, row: JobRow, times: LeaseTimes, sent_at: float, keeper: LeaseKeeper) -> Lease:
         lease = Lease(row.id, row.token, self._owner, times, sent_at=sent_at, clock=keeper.clock)
         lease.labels = {"queue": row.queue, "task": row.task}
         return lease
@@ -273,7 +271,7 @@ class Receiving:
         known = self._clients.get(id(engine))
         if known is None or known[1].closed:
             keeper = self._find_keeper()
-            known = self._clients[id(engine)] = (engine, keeper, EngineLeases(engine))
+            known = self._clients[id(engine)] = (engine, keeper, EngineLeases(engine, keeper.clock))
         return known[1], known[2]
 
 

@@ -9,12 +9,18 @@ from threading import Lock
 
 import pytest
 
+from tenure.core.durations import HOUR
+from tenure.core.event import EventFilter
+from tenure.core.fleet import Flaw, QueueSettings, WorkerInfo
 from tenure.core.query import Filter, Page
-from tenure.engines.lanes import Lane, Lanes
 from tenure.engines.memory import MemoryEngine
-from tenure.engines.memory_store import MemoryStore
+from tenure.engines.memory.lanes import Lane, Lanes
+from tenure.engines.memory.store import MemoryStore
+from tenure.engines.protocol import ALL_FACETS, Facet, Prunable
 from tenure.errors import EngineUnavailable
-from tenure.testing.conformance.kit import NOW, new, put, stored, take
+from tenure.testing.conformance.kit import NOW, job_id, new, put, stored, take
+
+WORKER = WorkerInfo(id="w", queues=(), tasks=(), concurrency=1)
 
 
 class FixedClock:
@@ -54,6 +60,24 @@ OPERATIONS: dict[str, Callable[[MemoryEngine], Awaitable[object]]] = {
     "requeue": lambda engine: engine.requeue([], now=NOW),
     "find": lambda engine: engine.find(Filter(), Page()),
     "stats": lambda engine: engine.stats(now=NOW),
+    "prune": lambda engine: engine.prune(Prunable.JOBS, NOW),
+    "configure": lambda engine: engine.configure(QueueSettings("a")),
+    "inspect": lambda engine: engine.inspect(now=NOW),
+    "announce": lambda engine: engine.announce(WORKER, 1, now=NOW),
+    "workers": lambda engine: engine.workers(now=NOW),
+    "save_schedules": lambda engine: engine.save_schedules([]),
+    "schedules": lambda engine: engine.schedules(),
+    "fire": lambda engine: engine.fire([], now=NOW),
+    "identity": lambda engine: engine.identity("k"),
+    "release_identity": lambda engine: engine.release_identity("k"),
+    "append": lambda engine: engine.append([], now=NOW),
+    "read": lambda engine: engine.read(EventFilter()),
+}
+FLAWS: dict[Flaw, dict[str, object]] = {
+    Flaw.NO_STATE: {"state": "lost"},
+    Flaw.NO_HOLDER: {"owner": None},
+    Flaw.NO_END: {"state": "failed", "lease_until": None},
+    Flaw.TOO_EARLY: {"state": "pending", "ready": 1, "available_at": NOW + HOUR},
 }
 
 
@@ -104,6 +128,37 @@ class TestMemoryEngine:
             assert ran.is_set()
             await other
 
+    @pytest.mark.parametrize("flaw", FLAWS)
+    async def test_a_job_in_an_impossible_condition_is_found(self, flaw: Flaw):
+        store = MemoryStore(1000)
+        async with MemoryEngine(store=store) as engine:
+            await put(engine, *(new(n) for n in range(8)))
+            await take(engine, 7)
+            for n in range(6):
+                store._rows[job_id(n)].update(FLAWS[flaw])
+            (finding,) = (await engine.inspect(now=NOW)).findings
+        assert (finding.code, finding.problem) == (flaw, True)
+        shown = ", ".join(job_id(n) for n in range(5))
+        assert finding.text.startswith("6 jobs ")
+        assert finding.text.endswith(f": {shown}, ...")
+        assert finding.remedy
+
+    async def test_nothing_stays_in_an_index(self):
+        store = MemoryStore(1000)
+        async with MemoryEngine(store=store) as engine:
+            jobs = [
+                new(n, unique_key=f"k{n}", unique_until="finished", schedule="s", tick=n)
+                for n in range(20)
+            ]
+            await put(engine, *jobs)
+            await take(engine, 10)
+            await engine.cancel([job.id for job in jobs], force=True, now=NOW)
+            await engine.prune(Prunable.JOBS, NOW + 1)
+        left = {name: value for name, value in vars(store._rows).items() if value}
+        lanes = {name: value._queues for name, value in left.items() if isinstance(value, Lanes)}
+        assert not any(lanes.values())
+        assert left.keys() == lanes.keys()
+
     async def test_it_tells_what_it_is(self):
         engine = MemoryEngine()
         assert (engine.url, await engine.migrate()) == ("memory://", 1)
@@ -114,6 +169,7 @@ class TestMemoryEngine:
             False,
             True,
         )
+        assert ALL_FACETS - traits.facets == {Facet.TRANSACTIONS}
 
 
 async def _set(event: asyncio.Event) -> None:

@@ -13,8 +13,12 @@ def test_ready_pending_rows_wake_their_queue_once():
     ]
 
 
-def test_rows_that_wait_or_run_signal_nothing():
-    assert signals_of([("1", "a", State.PENDING, False), ("2", "a", State.RUNNING, False)]) == []
+def test_rows_that_wait_wake_their_queue_too():
+    assert signals_of([("1", "a", State.PENDING, False)]) == [Signal(Topic.QUEUE, "a")]
+
+
+def test_rows_that_run_signal_nothing():
+    assert signals_of([("2", "a", State.RUNNING, False)]) == []
 
 
 def test_every_final_state_is_done():

@@ -49,6 +49,12 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str] = {}
     metadata: Mapping[str, Any] = {}
     description: str | None = None
+    actor: str | None = None
+    unique_key: str | None = None
+    unique_until: str | None = None
+    on_conflict: str = "return"
+    schedule: str | None = None
+    tick: int | None = None
 
 
 class JobRow(msgspec.Struct, frozen=True):
@@ -181,20 +187,20 @@ def new_row(job: NewJob, now: int) -> JobRow:
         headers=job.headers,
         metadata=job.metadata,
         description=job.description,
-        actor=None,
+        actor=job.actor,
         on_shutdown=None,
         executor=None,
         profile=None,
         remote_ref=None,
         dispatched_at=None,
         payload_ref=None,
-        unique_key=None,
-        unique_until=None,
+        unique_key=job.unique_key,
+        unique_until=job.unique_until,
         concurrency_key=None,
         rate_key=None,
         fair_key=None,
-        schedule=None,
-        tick=None,
+        schedule=job.schedule,
+        tick=job.tick,
         log_level=None,
         log_success=None,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -10,6 +11,7 @@ from tenure.core.job import JobRow
 from tenure.core.states import State
 
 PAGE_MAX = 1000
+PRUNE_MAX = 10_000
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +74,8 @@ class RequeueResult(msgspec.Struct, frozen=True):
     requeued: tuple[str, ...] = ()
     not_final: tuple[str, ...] = ()
     not_found: tuple[str, ...] = ()
+    taken: Mapping[str, str] = {}
+    """Jobs that stayed as they are because another has their unique key: id, and that other's."""
 
 
 class Swept(NamedTuple):

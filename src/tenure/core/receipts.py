@@ -48,13 +48,13 @@ def read(text: str) -> Receipt:
     if checksum != _checksum(body):
         raise InvalidReceipt("the receipt was changed or cut off on its way")
     try:
-        id, token, owner = json.loads(urlsafe_b64decode(body + "=" * (-len(body) % 4)))
+        job_id, token, owner = json.loads(urlsafe_b64decode(body + "=" * (-len(body) % 4)))
     except (ValueError, TypeError, binascii.Error):
         raise InvalidReceipt("the receipt cannot be read") from None
     whole = isinstance(token, int) and not isinstance(token, bool)
-    if not (isinstance(id, str) and whole and isinstance(owner, str)):
+    if not (isinstance(job_id, str) and whole and isinstance(owner, str)):
         raise InvalidReceipt("the receipt cannot be read")
-    return Receipt(id, token, owner)
+    return Receipt(job_id, token, owner)
 
 
 def _checksum(body: str) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tenure.core.durations import LAST_INSTANT
+from tenure.core.identity import UniqueUntil
 from tenure.core.job import ERRORS_KEPT, JobError, JobRow, next_token, rank_of
 from tenure.core.outcomes import (
     Cancelled,
@@ -134,6 +135,63 @@ def requeued_values(row: JobRow, now: int) -> dict[str, Any]:
 def revoked_token(row: JobRow, now: int) -> Mapping[str, Any]:
     """The columns that take a running job from its holder: every later write of it is refused."""
     return {"token": next_token(row.token, now), "owner": None, "lease_until": None}
+
+
+def promoted_values(available_at: int) -> dict[str, Any]:
+    """The columns that promoting a waiting job writes: it counts from its own time."""
+    check(State.PENDING, Event.PROMOTE, State.PENDING)
+    return {"ready": True, "queued_at": available_at}
+
+
+def claimed_values(row: JobRow, owner: str, lease: int, now: int) -> dict[str, Any]:
+    """The columns that give a pending job, or a running one whose lease ran out, to `owner`.
+
+    A key that is unique until the start ends here for good.
+    """
+    check(row.state, Event.CLAIM, State.RUNNING)
+    values: dict[str, Any] = {
+        "state": State.RUNNING,
+        "ready": False,
+        "token": next_token(row.token, now),
+        "owner": owner,
+        "lease_until": now + lease,
+        "claims": row.claims + 1,
+        "started_at": now,
+    }
+    if row.state is State.RUNNING:
+        values["lapses"] = row.lapses + 1
+    if row.unique_until == UniqueUntil.STARTED:
+        values |= {"unique_key": None, "unique_until": None}
+    return values
+
+
+def resumed_values(lease: int, now: int) -> dict[str, Any]:
+    """The columns that repeat a claim to its owner: the token stays, the lease starts anew."""
+    return {"lease_until": now + lease}
+
+
+def expired_values(now: int) -> dict[str, Any]:
+    """The columns that end a pending job whose `expires_at` passed."""
+    return _ended_values(State.PENDING, Event.EXPIRE, State.EXPIRED, now)
+
+
+def cancelled_values(row: JobRow, now: int, *, force: bool) -> dict[str, Any]:
+    """The columns that cancelling a job that is not final writes.
+
+    They hold a `state` unless the holder is only asked to stop.
+    """
+    if row.state is State.RUNNING and not force:
+        check(row.state, Event.REQUEST_CANCEL, row.state)
+        return {"cancel_requested": True}
+    values = _ended_values(row.state, Event.CANCEL, State.CANCELLED, now)
+    if row.state is State.RUNNING:
+        values |= revoked_token(row, now)
+    return values
+
+
+def _ended_values(source: State, event: Event, target: State, now: int) -> dict[str, Any]:
+    check(source, event, target)
+    return {"state": target, "ready": False, "finished_at": now}
 
 
 def _next(row: JobRow, outcome: Outcome, now: int, roll: float) -> Change:

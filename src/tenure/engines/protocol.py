@@ -11,19 +11,47 @@ engine's deadline (10 s unless its URL says otherwise) or raises `EngineUnavaila
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
 from typing import NamedTuple, Protocol, Self
 
 import msgspec
 
+from tenure.core.event import EventFilter, NewEvent, StoredEvent
+from tenure.core.fleet import Inspection, QueueSettings, WorkerInfo
+from tenure.core.identity import Reservation
+from tenure.core.insertion import Inserted as Inserted
 from tenure.core.job import JobRow, NewJob
 from tenure.core.lease import Beat, Extension
 from tenure.core.outcomes import Settled, Settlement
 from tenure.core.query import CancelResult, Filter, Page, QueueStats, RequeueResult, Swept
+from tenure.core.schedule import Fired, Schedule, ScheduleChange, Tick
 
 MAX_PAYLOAD = 1024 * 1024
+
+
+class Facet(StrEnum):
+    """The facets by name."""
+
+    OPERATE = "operate"
+    QUERY = "query"
+    SCHEDULES = "schedules"
+    IDENTITY = "identity"
+    EVENTS = "events"
+    TRANSACTIONS = "transactions"
+
+
+ALL_FACETS = frozenset(Facet)
+
+
+class Prunable(StrEnum):
+    """What can be removed by age."""
+
+    JOBS = "jobs"
+    """Final jobs; reservations stay."""
+
+    EVENTS = "events"
 
 
 class Traits(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +67,7 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
     shared: bool
     push: bool
     max_payload: int = MAX_PAYLOAD
+    facets: frozenset[Facet] = ALL_FACETS
 
 
 class Arm(StrEnum):
@@ -50,6 +79,13 @@ class Arm(StrEnum):
 
     DUE = "due"
     """Ready jobs of known tasks, in the order `rank, id`."""
+
+    RESUME = "resume"
+    """Running jobs that the owner holds and did not list in `held`: a claim's reply was lost.
+
+    They keep their token, and their lease starts anew, even if it ran out and nobody took the job.
+    Of any queue and task name, in the order `lease_until, id`. Only where `held` is given.
+    """
 
     LAPSED = "lapsed"
     """Running jobs of known tasks whose lease ran out, before any due one, in the order
@@ -67,7 +103,13 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     """Take up to `limit` jobs for `owner`, each under a new token and a lease of `lease` us.
 
     `tasks` None means any name; else jobs of other names are never taken. `ids` restricts the
-    due and lapsed arms to these jobs. The arms work in the order promote, expired, lapsed, due.
+    due and lapsed arms to these jobs. `room` bounds how many due and lapsed jobs come from a
+    queue; queues it does not name are bounded by `limit` alone. `held` lists the jobs that the
+    owner knows it holds. Paused queues have no due and no lapsed jobs; their jobs are promoted
+    and expire all the same.
+
+    The arms work in the order promote, expired, resume, lapsed, due, and all that is returned
+    counts towards `limit`.
     """
 
     owner: str
@@ -76,27 +118,26 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     queues: tuple[str, ...] = ("default",)
     tasks: tuple[str, ...] | None = None
     ids: tuple[str, ...] = ()
+    room: Mapping[str, int] = {}
+    held: tuple[str, ...] | None = None
     arms: frozenset[Arm] = ALL_ARMS
-
-
-class Inserted(NamedTuple):
-    """The answer to one insert. `created` is False when this very id was there already."""
-
-    id: str
-    created: bool
 
 
 class Topic(StrEnum):
     """What a signal is about."""
 
     QUEUE = "queue"
-    """Jobs became due in the queue `key`."""
+    """The queue `key` got pending jobs, due or planned for later, or is no longer paused.
+
+    Whoever sleeps until the next job is due has to look again: it may be due earlier now.
+    """
 
     DONE = "done"
     """The job `key` reached a final state."""
 
     CANCEL = "cancel"
-    """The running job `key` was asked to stop, or was taken from its holder."""
+    """The running job `key` was asked to stop, or was taken from its holder: by force, by a sweep
+    or by the claim of another."""
 
     ANY = "any"
     """Something changed; what, is unknown."""
@@ -117,8 +158,182 @@ class Listener(Protocol):
         ...
 
 
-class Engine(Protocol):
-    """The core every engine has, and the operate and query facets."""
+class Operate(Protocol):
+    """Steps that people and housekeeping take. Each is bounded by its arguments."""
+
+    async def cancel(
+        self, ids: Sequence[str], *, force: bool = False, now: int | None = None
+    ) -> CancelResult:
+        """Cancel pending jobs at once; ask the holders of running ones, by the cancel flag.
+
+        `force` ends running jobs at once under a new token, so that the holder is refused.
+        An id that is given twice is answered once.
+        """
+        ...
+
+    async def requeue(self, ids: Sequence[str], *, now: int | None = None) -> RequeueResult:
+        """Make final jobs pending again, with fresh budgets; `token` goes on growing.
+
+        One whose unique key is taken by another job by now (see `core.identity.taken_by`) is
+        refused, naming that job. An id that is given twice is answered once, and of two that have
+        one key the first gets it.
+        """
+        ...
+
+    async def prune(
+        self, kind: Prunable, before: int, *, where: Filter | None = None, limit: int = 1000
+    ) -> int:
+        """Remove up to `limit` (1 to 10,000) final jobs that ended, or events kept, before an
+        instant (microseconds since the epoch), the oldest first; returns how many.
+
+        Jobs in the order `finished_at, id`, restricted further by `where`; events in the order in
+        which they were kept. A reservation outlives its job. Raises `ConfigurationError` for a
+        limit out of range.
+        """
+        ...
+
+    async def configure(self, settings: QueueSettings) -> None:
+        """Set how a queue is treated from now on, by the whole fleet. Signals QUEUE."""
+        ...
+
+    async def inspect(self, *, now: int | None = None) -> Inspection:
+        """The settings of all queues that were ever given any, sorted by name, and what is wrong.
+
+        Looks for jobs in an impossible condition (`core.fleet.flaw_of`), and for what endangers
+        this kind of store. May read all rows.
+        """
+        ...
+
+
+class Query(Protocol):
+    """Questions. None is on a hot path, none changes anything but presence."""
+
+    async def find(self, where: Filter, page: Page) -> list[JobRow]:
+        """Matching jobs, newest first. Raises `ConfigurationError` for a limit out of range."""
+        ...
+
+    async def stats(
+        self, queues: Sequence[str] = (), *, now: int | None = None
+    ) -> list[QueueStats]:
+        """The depth of these queues (none given: all that hold jobs), sorted by name.
+
+        A queue that was asked for and holds no job is answered with zeros.
+        """
+        ...
+
+    async def announce(self, worker: WorkerInfo, ttl: int, *, now: int | None = None) -> None:
+        """Say that a worker is there, for `ttl` microseconds; 0: that it has left.
+
+        Replaces what was said of this worker before. `seen_at` becomes the store's time.
+        """
+        ...
+
+    async def workers(self, *, now: int | None = None) -> list[WorkerInfo]:
+        """The workers whose word still holds, sorted by id."""
+        ...
+
+
+class Schedules(Protocol):
+    """Recurring jobs. What a cron expression means is not an engine's business."""
+
+    async def save_schedules(self, changes: Sequence[ScheduleChange]) -> list[Schedule | None]:
+        """Save or remove schedules, each only if its revision is the expected one.
+
+        Answers per change, in order: the schedule as it is now kept, under a new revision; None
+        where the change was refused, or removed it. A refused change stops no other. Raises
+        `PayloadError` for a definition that JSON cannot hold; then nothing is saved.
+        """
+        ...
+
+    async def schedules(self) -> list[Schedule]:
+        """All schedules, sorted by name."""
+        ...
+
+    async def fire(self, ticks: Sequence[Tick], *, now: int | None = None) -> list[Fired]:
+        """Fire ticks: insert the job and plan the next one, in one step, or neither.
+
+        One answer per tick, in order; `core.schedule.firing` decides. Whatever becomes of the job,
+        no tick is ever fired twice: its job has the pair of schedule and nominal instant, which no
+        two jobs of a store share. Raises only for a job that cannot be stored (`PayloadError`,
+        `ConfigurationError`), and then nothing is done.
+        """
+        ...
+
+
+class Identities(Protocol):
+    """Keys that are taken for ever."""
+
+    async def identity(self, key: str) -> Reservation | None:
+        """Who reserved this key."""
+        ...
+
+    async def release_identity(self, key: str, owner: str | None = None) -> bool:
+        """Free a reserved key, if it is held by the job `owner` (None: by whomever).
+
+        Returns whether it was freed. While that job is pending or running it has the key all the
+        same, until it ends.
+        """
+        ...
+
+
+class Events(Protocol):
+    """History."""
+
+    async def append(self, events: Sequence[NewEvent], *, now: int | None = None) -> None:
+        """Keep these events, in order, all or none; their time is that of the store.
+
+        Raises `PayloadError` for facts that JSON cannot hold.
+        """
+        ...
+
+    async def read(
+        self, where: EventFilter, after: str | None = None, limit: int = 100
+    ) -> list[StoredEvent]:
+        """Up to `limit` (1 to 1,000) matching events after a cursor (None: from the start).
+
+        Whoever goes on from the last cursor sees every event once, those of transactions that
+        committed late too. Raises `ConfigurationError` for a limit out of range, and for a cursor
+        that this store did not make.
+        """
+        ...
+
+
+class Joined(Protocol):
+    """An engine's operations inside a transaction of the caller, on the caller's connection.
+
+    Blocking, on the caller's thread. What is written becomes true with the caller's commit, and
+    `signals` are to be sent after it.
+    """
+
+    signals: list[Signal]
+
+    def insert(self, jobs: Sequence[NewJob], *, now: int | None = None) -> list[Inserted]:
+        """As `Engine.insert`."""
+        ...
+
+    def hold(self, row: JobRow) -> None:
+        """Lock the row of a job that its holder runs; raises `LeaseLost` if it is not held."""
+        ...
+
+    def settle(self, settlements: Sequence[Settlement], *, now: int | None = None) -> list[Settled]:
+        """As `Engine.settle`."""
+        ...
+
+
+class Transactions(Protocol):
+    """Working inside the caller's own transaction."""
+
+    def join(self, connection: object) -> Joined:
+        """The operations on a connection that is in a transaction.
+
+        Raises `ConfigurationError` that names the right way for a connection of the wrong kind,
+        on another store, or not in a (writing) transaction.
+        """
+        ...
+
+
+class Core(Protocol):
+    """What every engine has."""
 
     @property
     def traits(self) -> Traits: ...
@@ -148,16 +363,18 @@ class Engine(Protocol):
     async def insert(self, jobs: Sequence[NewJob], *, now: int | None = None) -> list[Inserted]:
         """Write all jobs or none; one answer per job, in order.
 
-        An id that is there already, or earlier in the batch, changes nothing. Raises
-        `PayloadError` for a payload larger than `traits.max_payload`.
+        An id that is there already, or earlier in the batch, changes nothing. A unique key or a
+        tick that is taken is dealt with as `core.insertion.plan` says; all are compared within the
+        batch too. Raises `PayloadError` for a payload larger than `traits.max_payload`,
+        `DuplicateJob` and `UniquenessConflict`.
         """
         ...
 
     async def claim(self, claim: Claim, *, now: int | None = None) -> list[JobRow]:
         """Take jobs, atomically: two claims never return one job under one token.
 
-        Lapsed jobs first, then due ones in the order `rank, id`. The cost does not grow with the
-        backlog, with jobs in the future, other queues or unknown names.
+        Resumed jobs first, then lapsed ones, then due ones in the order `rank, id`. The cost does
+        not grow with the backlog, with jobs in the future, other queues or unknown names.
         """
         ...
 
@@ -202,7 +419,8 @@ class Engine(Protocol):
     ) -> int | None:
         """Microseconds until the earliest pending job of these is due (0: now; None: no job).
 
-        `tasks` None means any name. Leases and `expires_at` do not count.
+        `tasks` None means any name. Leases and `expires_at` do not count, and paused queues have no
+        jobs here, since nothing becomes due in them.
         """
         ...
 
@@ -210,7 +428,8 @@ class Engine(Protocol):
         """Tell every listener of this store that can be reached. Best effort; never raises.
 
         For extra hints only: writes signal by themselves, once they took effect. A job that
-        became ready signals QUEUE, a final state DONE, a cancel of a running job CANCEL.
+        became pending, due or not, signals QUEUE; a final state DONE; a running job that was asked
+        to stop, or taken from its holder, CANCEL.
         """
         ...
 
@@ -221,32 +440,6 @@ class Engine(Protocol):
         """
         ...
 
-    async def cancel(
-        self, ids: Sequence[str], *, force: bool = False, now: int | None = None
-    ) -> CancelResult:
-        """Cancel pending jobs at once; ask the holders of running ones, by the cancel flag.
 
-        `force` ends running jobs at once under a new token, so that the holder is refused.
-        An id that is given twice is answered once.
-        """
-        ...
-
-    async def requeue(self, ids: Sequence[str], *, now: int | None = None) -> RequeueResult:
-        """Make final jobs pending again, with fresh budgets; `token` goes on growing.
-
-        An id that is given twice is answered once.
-        """
-        ...
-
-    async def find(self, where: Filter, page: Page) -> list[JobRow]:
-        """Matching jobs, newest first. Raises `ConfigurationError` for a limit out of range."""
-        ...
-
-    async def stats(
-        self, queues: Sequence[str] = (), *, now: int | None = None
-    ) -> list[QueueStats]:
-        """The depth of these queues (none given: all that hold jobs), sorted by name.
-
-        A queue that was asked for and holds no job is answered with zeros.
-        """
-        ...
+class Engine(Core, Operate, Query, Schedules, Identities, Events, Transactions, Protocol):
+    """The core and all facets: what the engines that ship with tenure are."""

@@ -14,13 +14,14 @@ from tenure.engines.protocol import Signal, Topic
 def signals_of(changes: Iterable[tuple[str, str, State, bool]]) -> list[Signal]:
     """The QUEUE and DONE signals that follow from rows written as (id, queue, state, ready).
 
-    Each signal once, in the order first met. A pending row that is not ready wakes nobody.
+    Each signal once, in the order first met. A pending row that is not ready signals QUEUE too:
+    an idle worker has to plan its sleep anew.
     """
     signals: dict[Signal, None] = {}
-    for job_id, queue, state, ready in changes:
+    for job_id, queue, state, _ in changes:
         if state.final:
             signals[Signal(Topic.DONE, job_id)] = None
-        elif state is State.PENDING and ready:
+        elif state is State.PENDING:
             signals[Signal(Topic.QUEUE, queue)] = None
     return list(signals)
 

@@ -93,22 +93,30 @@ async def uninterrupted(work: Callable[[], Awaitable[T]]) -> T:
 
     On asyncio it runs in a task of its own, since `Task.cancel` knows no shields.
     """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:  # trio
+        results = []
+        with anyio.CancelScope(shield=True):
+            results.append(await work())
+        return results[0]
+    return await _in_task(work)
+
+
+async def _in_task(work: Callable[[], Awaitable[T]]) -> T:
+    task = asyncio.ensure_future(work())
+    interrupted: asyncio.CancelledError | None = None
     with anyio.CancelScope(shield=True):
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:  # trio
-            return await work()
-        task = asyncio.ensure_future(work())
-        interrupted: asyncio.CancelledError | None = None
         while not task.done():
             try:
                 await asyncio.wait({task})
             except asyncio.CancelledError as error:
                 interrupted = error
-        if interrupted is not None:
-            task.cancelled() or task.exception()  # looked at, or asyncio would complain
-            raise interrupted
-        return task.result()
+    if interrupted is not None:
+        if not task.cancelled():
+            task.exception()  # has to be looked at, or asyncio would complain
+        raise interrupted
+    return task.result()
 
 
 async def in_thread(work: Callable[[], object]) -> None:

@@ -11,8 +11,7 @@ from tenure.core.durations import Seconds, micros
 from tenure.core.lease import DEFAULT_LEASE, LeaseTimes, lease_times
 from tenure.errors import ConfigurationError, InvalidArguments
 from tenure.options import check_name
-
-CONCURRENCY_MAX = 10_000
+from tenure.settings import CONCURRENCY_MAX
 
 
 class WorkerChanges(TypedDict, total=False):

@@ -30,8 +30,9 @@ pytest.register_assert_rewrite(
     *(
         f"{__name__}.{name}"
         for name in (
-            "cancel claim claim_arms claim_lapsed concurrency extend ids insert kit"
-            " query requeue settle signals sweep zombies histories ledger"
+            "cancel claim claim_arms claim_lapsed claim_resume claim_room concurrency extend firing"
+            " histories history ids insert kit ledger lost_replies presence prune query requeue"
+            " reservations schedules settle signals sweep traits unique unique_batch zombies"
         ).split()
     )
 )

@@ -7,7 +7,7 @@ import pytest
 from tenure.core.outcomes import Cancelled, Errored, Outcome, Snoozed
 from tenure.core.query import CancelResult
 from tenure.core.states import State
-from tenure.engines.protocol import Engine
+from tenure.engines.protocol import Engine, Facet
 from tenure.testing.conformance.kit import (
     LEASE,
     NOW,
@@ -38,6 +38,8 @@ ENDS: dict[State, Outcome | None] = {
 
 class TestCancel(Conformance):
     """`cancel(ids, force)`"""
+
+    facet = Facet.OPERATE
 
     async def test_nothing_is_no_error(self, engine: Engine) -> None:
         assert await engine.cancel([], now=NOW) == CancelResult()

@@ -143,7 +143,7 @@ class TestConcurrency(Conformance):
                 assert isinstance(answer, PayloadError)
                 assert await engine.get(numbered(2 * n, 2 * n + 1)) == [None, None]
             else:
-                assert answer == [(i, True) for i in numbered(2 * n, 2 * n + 1)]
+                assert answer == [Inserted(i, True) for i in numbered(2 * n, 2 * n + 1)]
 
     async def test_a_lost_lease_fails_its_own_caller_only(self, engine: Engine) -> None:
         await put(engine, *(new(n) for n in range(20)))
@@ -175,7 +175,7 @@ class TestConcurrency(Conformance):
         for n, task in enumerate(tasks):
             mine = numbered(3 * n, 3 * n + 1, 3 * n + 2)
             if n % 2:
-                assert task.result() == [(job, True) for job in mine]
+                assert task.result() == [Inserted(job, True) for job in mine]
             there = [row is not None for row in await engine.get(mine)]
             # A cancelled caller doesn't know, but its batch is there as a whole or not at all.
             assert there in ([True] * 3, [False] * 3)

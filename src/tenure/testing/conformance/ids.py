@@ -7,7 +7,7 @@ import asyncio
 from tenure.core.durations import SECOND
 from tenure.core.job import new_row
 from tenure.core.states import State
-from tenure.engines.protocol import Engine
+from tenure.engines.protocol import Engine, Inserted
 from tenure.testing.conformance.kit import (
     NOW,
     Conformance,
@@ -31,7 +31,7 @@ class TestIdentity(Conformance):
     async def test_a_repeated_insert_changes_nothing(self, engine: Engine) -> None:
         (row,) = await put(engine, new(1, payload=b"1"))
         again = new(1, payload=b"2", task="other", queue="other", priority=9, delay=5)
-        assert await engine.insert([again], now=NOW + 1) == [(job_id(1), False)]
+        assert await engine.insert([again], now=NOW + 1) == [Inserted(job_id(1), False)]
         assert await stored(engine, 1) == row
 
     async def test_an_id_twice_in_a_batch_is_one_job(self, engine: Engine) -> None:
@@ -50,13 +50,13 @@ class TestIdentity(Conformance):
 
     async def test_a_repeated_insert_leaves_a_running_job_alone(self, engine: Engine) -> None:
         row = await running(engine)
-        assert await engine.insert([new(1)], now=NOW + 1) == [(job_id(1), False)]
+        assert await engine.insert([new(1)], now=NOW + 1) == [Inserted(job_id(1), False)]
         assert await stored(engine, 1) == row
         assert await take(engine, now=NOW + 1) == []
 
     async def test_a_repeated_insert_does_not_revive_a_finished_job(self, engine: Engine) -> None:
         row = await finished(engine)
-        assert await engine.insert([new(1)], now=NOW + 1) == [(job_id(1), False)]
+        assert await engine.insert([new(1)], now=NOW + 1) == [Inserted(job_id(1), False)]
         assert await stored(engine, 1) == row
         assert await take(engine, now=NOW + 1) == []
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import msgspec
 import pytest
 
 from tenure.core.durations import SECOND
+from tenure.core.identity import OnConflict, UniqueUntil
 from tenure.core.ids import uuid7
 from tenure.core.job import JobError, JobRow, NewJob, new_row
 from tenure.core.lease import Beat
 from tenure.core.outcomes import Completed, Outcome, Settled
 from tenure.core.rules import decide
-from tenure.engines.protocol import Arm, Claim, Engine
+from tenure.engines.protocol import Arm, Claim, Engine, Facet
 
 NOW = 1_700_000_000 * SECOND
 LEASE = 30 * SECOND
@@ -24,18 +25,29 @@ DUE = frozenset({Arm.DUE})
 LAPSED = frozenset({Arm.LAPSED})
 PROMOTE = frozenset({Arm.PROMOTE})
 EXPIRED = frozenset({Arm.EXPIRED})
+RESUME = frozenset({Arm.RESUME})
+
+STARTED, FINISHED, FOREVER = UniqueUntil.STARTED, UniqueUntil.FINISHED, UniqueUntil.FOREVER
+RETURN, REPLACE, RAISE = OnConflict.RETURN, OnConflict.REPLACE, OnConflict.RAISE
 
 OpenEngine: TypeAlias = Callable[[], Awaitable[Engine]]
 
 
 class Conformance:
-    """Base of the test classes: async tests, each with one engine on a fresh store."""
+    """Base of the test classes: async tests, each with one engine on a fresh store.
+
+    The tests of a facet are skipped where the engine's traits say that it does not have it.
+    """
 
     pytestmark = pytest.mark.anyio
+    facet: ClassVar[Facet | None] = None
 
     @pytest.fixture
     async def engine(self, open_engine: OpenEngine) -> Engine:
-        return await open_engine()
+        engine = await open_engine()
+        if self.facet is not None and self.facet not in engine.traits.facets:
+            pytest.skip(f"{engine.traits.name} has no facet {self.facet}")
+        return engine
 
 
 def job_id(n: int) -> str:
@@ -46,6 +58,11 @@ def job_id(n: int) -> str:
 def new(n: int, **fields: Any) -> NewJob:
     """The job number `n`, due at once unless `fields` say otherwise."""
     return NewJob(id=job_id(n), **{"task": "mail", **fields})
+
+
+def keyed(n: int, key: str = "k", until: str = FINISHED, **fields: Any) -> NewJob:
+    """The job number `n` with a unique key."""
+    return new(n, unique_key=key, unique_until=until, **fields)
 
 
 async def put(engine: Engine, *jobs: NewJob, now: int = NOW) -> list[JobRow]:

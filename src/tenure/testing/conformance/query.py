@@ -10,7 +10,7 @@ from tenure.core.durations import SECOND
 from tenure.core.outcomes import Cancelled, Errored, Snoozed
 from tenure.core.query import PAGE_MAX, Filter, Page, QueueStats
 from tenure.core.states import State
-from tenure.engines.protocol import Engine
+from tenure.engines.protocol import Engine, Facet
 from tenure.errors import ConfigurationError
 from tenure.testing.conformance.kit import (
     LEASE,
@@ -73,6 +73,8 @@ class TestGet(Conformance):
 class TestFind(Conformance):
     """`find(Filter, Page)`"""
 
+    facet = Facet.QUERY
+
     @pytest.mark.parametrize("name", FILTERS)
     async def test_a_filter_agrees_with_core(self, engine: Engine, name: str) -> None:
         await _mixed(engine)
@@ -112,6 +114,8 @@ class TestFind(Conformance):
 
 class TestStats(Conformance):
     """`stats(queues)`"""
+
+    facet = Facet.QUERY
 
     async def test_an_empty_store_has_no_queues(self, engine: Engine) -> None:
         assert await engine.stats(now=NOW) == []

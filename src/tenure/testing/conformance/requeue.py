@@ -9,7 +9,7 @@ from tenure.core.outcomes import Errored
 from tenure.core.query import RequeueResult
 from tenure.core.rules import requeued_values
 from tenure.core.states import State
-from tenure.engines.protocol import Engine
+from tenure.engines.protocol import Engine, Facet
 from tenure.testing.conformance.cancel import ENDS
 from tenure.testing.conformance.kit import (
     LEASE,
@@ -36,6 +36,8 @@ from tenure.testing.conformance.kit import (
 
 class TestRequeue(Conformance):
     """`requeue(ids)`"""
+
+    facet = Facet.OPERATE
 
     async def test_nothing_is_no_error(self, engine: Engine) -> None:
         assert await engine.requeue([], now=NOW) == RequeueResult()

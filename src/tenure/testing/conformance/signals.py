@@ -54,15 +54,16 @@ def cancel(n: int) -> Signal:
 class TestSignals(Conformance):
     """`listen(topics)` and `notify(signals)`"""
 
-    async def test_due_jobs_wake_their_queues(self, engine: Engine) -> None:
+    async def test_new_jobs_wake_their_queues(self, engine: Engine) -> None:
         async with engine.listen(EVERY) as listener:
-            await put(engine, new(1), new(2, queue="b"), new(3), new(4, queue="c", delay=5))
+            await put(engine, new(1), new(2, queue="b"), new(3))
             assert await _heard(engine, listener) == {queue(), queue("b")}
 
-    async def test_jobs_in_the_future_wake_nobody(self, engine: Engine) -> None:
+    async def test_a_job_that_is_planned_wakes_its_queue(self, engine: Engine) -> None:
+        # An idle worker may sleep until a later job is due.
         async with engine.listen(EVERY) as listener:
-            await put(engine, new(1, delay=5))
-            assert await _heard(engine, listener) == set()
+            await put(engine, new(1), new(2, queue="c", delay=5))
+            assert await _heard(engine, listener) == {queue(), queue("c")}
 
     async def test_a_repeated_insert_wakes_nobody(self, engine: Engine) -> None:
         await put(engine, new(1))
@@ -75,9 +76,9 @@ class TestSignals(Conformance):
         [
             (Completed(), {done(1)}),
             (Errored(boom(), retryable=False), {done(1)}),
-            (Errored(boom(), after=5), set()),
+            (Errored(boom(), after=5), {queue()}),
             (Errored(boom(), after=0), {queue()}),
-            (Snoozed(5), set()),
+            (Snoozed(5), {queue()}),
             (Snoozed(5000), {done(1)}),
             (Released(ReleaseReason.SHUTDOWN), {queue()}),
             (Cancelled(), {done(1)}),
@@ -146,6 +147,17 @@ class TestSignals(Conformance):
         async with engine.listen((Topic.QUEUE, Topic.DONE)) as listener:
             await engine.sweep(10, now=NOW + LEASE)
             assert await _heard(engine, listener) == {queue("b"), done(2), done(3)}
+
+    async def test_whoever_loses_a_lapsed_job_is_told(self, engine: Engine) -> None:
+        swept = await running(engine, 1)
+        async with engine.listen((Topic.CANCEL,)) as listener:
+            await engine.sweep(10, now=NOW + LEASE)
+            assert await _heard(engine, listener) == {cancel(1)}
+            taken = await take(engine, now=NOW + LEASE)
+            assert await _heard(engine, listener) == set()
+            assert (await take(engine, now=NOW + 2 * LEASE, owner=OTHER))[0].lapses == 2
+            assert await _heard(engine, listener) == {cancel(1)}
+        assert [row.id for row in taken] == [swept.id]
 
     async def test_a_job_that_expires_in_a_claim_is_done(self, engine: Engine) -> None:
         await put(engine, new(1, expires_in=5))

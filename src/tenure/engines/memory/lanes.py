@@ -1,4 +1,4 @@
-"""Ids kept in order, in lanes by queue and task: the index of the engine in memory."""
+"""Ids kept in order, in lanes by queue and task: the index of this engine."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Lanes:
 
     def first(self, queues: Iterable[str] | None, tasks: Iterable[str] | None) -> int | None:
         """The lowest place in these lanes (None: in all)."""
-        firsts = (lane.first() for lane in self._chosen(queues, tasks))
+        firsts = (lane.first() for _, lane in self._chosen(queues, tasks))
         return min((entry[0] for entry in firsts if entry), default=None)
 
     def take(
@@ -97,42 +97,52 @@ class Lanes:
         *,
         until: int | None = None,
         fits: Callable[[str], bool] = lambda _: True,
+        room: dict[str, int] | None = None,
     ) -> list[str]:
         """Remove and return up to `limit` ids in order from these lanes (None: all).
 
-        Only ids with places up to `until` are taken; those that do not fit stay. The cost grows
-        with the number of lanes and with what does not fit, not with what the lanes hold. The
-        caller says by `put` or `drop` where each id is now.
+        Only ids with places up to `until` are taken; those that do not fit stay. `room` says how
+        many a queue may give, if it names it, and is lowered by what it gave. The cost grows with
+        the number of lanes and with what does not fit, not with what the lanes hold. The caller
+        says by `put` or `drop` where each id is now.
         """
-        heads: list[tuple[int, str, Lane]] = []
-        for lane in self._chosen(queues, tasks):
-            _offer(heads, lane, until)
+        rooms = {} if room is None else room
+        heads: list[_Head] = []
+        for queue, lane in self._chosen(queues, tasks):
+            _offer(heads, queue, lane, until)
         taken: list[str] = []
-        passed: list[tuple[int, str, Lane]] = []
+        passed: list[_Head] = []
         while heads and len(taken) < limit:
             head = heappop(heads)
-            _, job_id, lane = head
+            _, job_id, queue, lane = head
+            if rooms.get(queue, 1) <= 0:
+                continue
             lane.drop(job_id)
             if fits(job_id):
                 taken.append(job_id)
+                if queue in rooms:
+                    rooms[queue] -= 1
             else:
                 passed.append(head)
-            _offer(heads, lane, until)
-        for place, job_id, lane in passed:
+            _offer(heads, queue, lane, until)
+        for place, job_id, _, lane in passed:
             lane.put(job_id, place)
         return taken
 
-    def _chosen(self, queues: Iterable[str] | None, tasks: Iterable[str] | None) -> Iterator[Lane]:
+    def _chosen(
+        self, queues: Iterable[str] | None, tasks: Iterable[str] | None
+    ) -> Iterator[tuple[str, Lane]]:
         for queue in self._queues if queues is None else dict.fromkeys(queues):
             lanes = self._queues.get(queue, {})
-            if tasks is None:
-                yield from lanes.values()
-            else:
-                yield from (lanes[task] for task in dict.fromkeys(tasks) if task in lanes)
+            names = lanes if tasks is None else dict.fromkeys(tasks)
+            yield from ((queue, lanes[task]) for task in names if task in lanes)
 
 
-def _offer(heads: list[tuple[int, str, Lane]], lane: Lane, until: int | None) -> None:
+_Head = tuple[int, str, str, Lane]
+
+
+def _offer(heads: list[_Head], queue: str, lane: Lane, until: int | None) -> None:
     """Add the first of `lane`, if it is not past `until`, to the heap of heads."""
     first = lane.first()
     if first is not None and (until is None or first[0] <= until):
-        heappush(heads, (*first, lane))
+        heappush(heads, (*first, queue, lane))

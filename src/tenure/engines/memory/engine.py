@@ -8,11 +8,15 @@ from contextlib import asynccontextmanager
 from typing import Self
 
 from tenure.clock import SYSTEM_CLOCK, Clock
+from tenure.core.event import EventFilter, NewEvent, StoredEvent
+from tenure.core.fleet import Inspection, QueueSettings, WorkerInfo
+from tenure.core.identity import Reservation
 from tenure.core.job import JobRow, NewJob
 from tenure.core.lease import Beat, Extension
 from tenure.core.outcomes import Settled, Settlement
 from tenure.core.query import (
     PAGE_MAX,
+    PRUNE_MAX,
     CancelResult,
     Filter,
     Page,
@@ -20,11 +24,29 @@ from tenure.core.query import (
     RequeueResult,
     Swept,
 )
-from tenure.engines.memory_store import MemoryStore
-from tenure.engines.protocol import Claim, Inserted, Listener, Signal, Topic, Traits
+from tenure.core.schedule import Fired, Schedule, ScheduleChange, Tick
+from tenure.engines.memory.store import MemoryStore
+from tenure.engines.protocol import (
+    ALL_FACETS,
+    Claim,
+    Facet,
+    Inserted,
+    Joined,
+    Listener,
+    Prunable,
+    Signal,
+    Topic,
+    Traits,
+)
 from tenure.errors import ConfigurationError, EngineUnavailable
 
-_TRAITS = Traits(name="memory", durable=False, shared=False, push=True)
+_TRAITS = Traits(
+    name="memory",
+    durable=False,
+    shared=False,
+    push=True,
+    facets=ALL_FACETS - {Facet.TRANSACTIONS},
+)
 
 
 class MemoryEngine:
@@ -118,10 +140,24 @@ class MemoryEngine:
         await self._turn()
         return self._store.requeue(ids, self._time(now))
 
+    async def prune(
+        self, kind: Prunable, before: int, *, where: Filter | None = None, limit: int = 1000
+    ) -> int:
+        await self._turn()
+        _check_limit(limit, PRUNE_MAX)
+        return self._store.prune(kind, before, where or Filter(), limit)
+
+    async def configure(self, settings: QueueSettings) -> None:
+        await self._turn()
+        self._store.configure(settings)
+
+    async def inspect(self, *, now: int | None = None) -> Inspection:
+        await self._turn()
+        return self._store.inspect(self._time(now))
+
     async def find(self, where: Filter, page: Page) -> list[JobRow]:
         await self._turn()
-        if not 1 <= page.limit <= PAGE_MAX:
-            raise ConfigurationError(f"limit must be from 1 to {PAGE_MAX}, not {page.limit}")
+        _check_limit(page.limit, PAGE_MAX)
         return self._store.find(where, page)
 
     async def stats(
@@ -129,6 +165,51 @@ class MemoryEngine:
     ) -> list[QueueStats]:
         await self._turn()
         return self._store.stats(queues, self._time(now))
+
+    async def announce(self, worker: WorkerInfo, ttl: int, *, now: int | None = None) -> None:
+        await self._turn()
+        self._store.announce(worker, ttl, self._time(now))
+
+    async def workers(self, *, now: int | None = None) -> list[WorkerInfo]:
+        await self._turn()
+        return self._store.workers(self._time(now))
+
+    async def save_schedules(self, changes: Sequence[ScheduleChange]) -> list[Schedule | None]:
+        await self._turn()
+        return self._store.save_schedules(changes)
+
+    async def schedules(self) -> list[Schedule]:
+        await self._turn()
+        return self._store.schedules()
+
+    async def fire(self, ticks: Sequence[Tick], *, now: int | None = None) -> list[Fired]:
+        await self._turn()
+        return self._store.fire(ticks, self._time(now))
+
+    async def identity(self, key: str) -> Reservation | None:
+        await self._turn()
+        return self._store.identity(key)
+
+    async def release_identity(self, key: str, owner: str | None = None) -> bool:
+        await self._turn()
+        return self._store.release_identity(key, owner)
+
+    async def append(self, events: Sequence[NewEvent], *, now: int | None = None) -> None:
+        await self._turn()
+        self._store.append(events, self._time(now))
+
+    async def read(
+        self, where: EventFilter, after: str | None = None, limit: int = 100
+    ) -> list[StoredEvent]:
+        await self._turn()
+        _check_limit(limit, PAGE_MAX)
+        return self._store.read(where, after, limit)
+
+    def join(self, connection: object) -> Joined:
+        """See `Engine.join`; there is no transaction in memory that could be joined."""
+        raise ConfigurationError(
+            "memory:// cannot work inside a transaction; use the engine of that database"
+        )
 
     async def _turn(self) -> None:
         """Let other tasks run once: a loop that only works on this engine must not starve them.
@@ -141,3 +222,8 @@ class MemoryEngine:
 
     def _time(self, now: int | None) -> int:
         return self._clock.time_us() if now is None else now
+
+
+def _check_limit(limit: int, most: int) -> None:
+    if not 1 <= limit <= most:
+        raise ConfigurationError(f"limit must be from 1 to {most}, not {limit}")

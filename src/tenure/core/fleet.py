@@ -1,0 +1,125 @@
+"""What is known of queues and workers, and what is found wrong with a store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+
+import msgspec
+
+from tenure.core.durations import SECOND
+from tenure.core.states import FINAL, State
+
+
+class QueueSettings(msgspec.Struct, frozen=True):
+    """How a queue is treated by the whole fleet. Jobs of a paused queue are not claimed as due."""
+
+    queue: str
+    paused: bool = False
+
+
+class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker that announced itself. Presence is shown to people; recovery never asks for it.
+
+    `started_at` and `seen_at` are microseconds since the epoch, `seen_at` by the store's clock.
+    """
+
+    id: str
+    queues: tuple[str, ...]
+    tasks: tuple[str, ...]
+    concurrency: int
+    running: int = 0
+    started_at: int = 0
+    seen_at: int = 0
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """Something that deserves attention. `problem`: jobs or data are in danger; else a hint.
+
+    `code` is stable, for scripts; `text` says what was found, `remedy` what to do.
+    """
+
+    code: str
+    text: str
+    remedy: str
+    problem: bool = True
+
+
+class Inspection(msgspec.Struct, frozen=True):
+    """What an engine says of its store."""
+
+    findings: tuple[Finding, ...] = ()
+    queues: tuple[QueueSettings, ...] = ()
+
+
+class Flaw(StrEnum):
+    """Conditions that no operation leaves a job in: somebody else wrote to the store, or a defect.
+
+    The values are codes of findings.
+    """
+
+    NO_STATE = "job-without-state"
+    NO_HOLDER = "job-running-for-nobody"
+    NO_END = "job-ended-without-time"
+    TOO_EARLY = "job-ready-too-early"
+
+
+_EARLY = 60 * SECOND
+_SHOWN = 5
+_TEXTS: Mapping[Flaw, tuple[str, str]] = {
+    Flaw.NO_STATE: (
+        "have a state that does not exist, so nothing will ever happen to them",
+        "find out who wrote it, and delete these jobs or enqueue them anew",
+    ),
+    Flaw.NO_HOLDER: (
+        "are running without an owner or a lease, so they are never taken over",
+        "cancel them by force, then requeue them",
+    ),
+    Flaw.NO_END: (
+        "have ended at no known time, so they are never pruned",
+        "requeue them, or delete them by id",
+    ),
+    Flaw.TOO_EARLY: (
+        "are ready more than a minute before their time",
+        "compare the clocks of the hosts; the jobs start too early",
+    ),
+}
+
+
+def flaw_of(
+    *,
+    state: str,
+    ready: bool,
+    available_at: int,
+    owner: str | None,
+    lease_until: int | None,
+    finished_at: int | None,
+    now: int,
+) -> Flaw | None:
+    """What is wrong with a row of these values at the store's time `now`."""
+    if state not in _STATES:
+        return Flaw.NO_STATE
+    if state == State.RUNNING and (owner is None or lease_until is None):
+        return Flaw.NO_HOLDER
+    if state in FINAL and finished_at is None:
+        return Flaw.NO_END
+    # A clock that was set back a little is no flaw of the job.
+    if state == State.PENDING and ready and available_at > now + _EARLY:
+        return Flaw.TOO_EARLY
+    return None
+
+
+_STATES = frozenset(map(str, State))
+
+
+def findings(flawed: Mapping[Flaw, Sequence[str]]) -> tuple[Finding, ...]:
+    """What to tell of the flawed jobs, given by id, in the order of `Flaw`."""
+    found = []
+    for flaw in Flaw:
+        ids = flawed.get(flaw, ())
+        if ids:
+            text, remedy = _TEXTS[flaw]
+            more = ", ..." if len(ids) > _SHOWN else ""
+            shown = ", ".join(sorted(ids)[:_SHOWN])
+            found.append(Finding(flaw, f"{len(ids)} jobs {text}: {shown}{more}", remedy))
+    return tuple(found)
