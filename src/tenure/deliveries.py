@@ -256,6 +256,7 @@ class DeliveryFace:
     def arguments(self) -> dict[str, Any]:
         """The arguments by the names of their parameters, as plain JSON values.
 
+        Only those that were given: a default is up to the code that uses it.
         Raises `PayloadError` if they cannot be read.
         """
         arguments: dict[str, Any] = codec.decode(self._held.row.payload)
