@@ -118,6 +118,15 @@ def test_one_that_does_not_land_is_overtaken_and_what_it_did_is_undone():
     assert book.next_wake() is None
 
 
+def test_a_kept_lease_that_is_lost_by_an_overtaking_one_is_told():
+    lease = make_lease("j1", NOW, 300.0)
+    book, client = kept(lease)
+    one(book, NOW + 100)
+    asked(book, client, lease, 5.0, NOW + 100)
+    request = explicit(book, NOW + 105)
+    assert book.answered(request, [Lost("taken")], NOW + 105).lost == [lease]
+
+
 def test_nothing_is_repeated_when_the_one_before_landed_in_time():
     lease = make_lease("j1", NOW)
     book, client = kept(lease)
@@ -239,6 +248,15 @@ def test_a_release_ends_the_lease_in_silence(registered):
     assert filed.lost == []
     assert lease._reason == "released"
     assert len(book) == 0
+
+
+def test_a_lease_that_ended_unkept_is_told_when_it_is_kept_after_all():
+    lease = make_lease("j1", NOW)
+    book, client = make_book(), Client()
+    asked(book, client, lease)
+    book.answered(explicit(book, NOW), [Lost("taken")], NOW)
+    book.add(client, [lease])
+    assert book.due(NOW + 10).lost == [lease]
 
 
 def test_busy_answers_it():

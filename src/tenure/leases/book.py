@@ -257,11 +257,11 @@ class Book(Traffic):
             error = EngineUnavailable(answer.message or "the extension was not answered")
             self._put_off_errand(request.desk, errand, now, error, answer.after)
             return
-        if isinstance(answer, Lost) and entry is not None:
+        if isinstance(answer, Lost) and lease in self._entries:
             self._lose(lease, answer.reason, filed)
         elif isinstance(answer, Lost) or errand.seconds == 0:
             # Nobody waits to be told: the holder has stopped, or gave it back.
-            lease._lose(answer.reason if isinstance(answer, Lost) else RELEASED)
+            lease._end(answer.reason if isinstance(answer, Lost) else RELEASED)
             self._drop(lease)
         elif entry is not None:
             self._prolong(entry, request.sent_at, answer, now, filed)

@@ -232,11 +232,15 @@ class Lease:
             self._settle_doubt()
         return True
 
-    def _lose(self, reason: str) -> bool:
-        """Mark as lost; True the first time, when the holder has to be told."""
+    def _end(self, reason: str) -> None:
+        """Mark as lost; the holder knows, or does not want to."""
         if self._reason is None:
             self._reason = reason
         self._settle_doubt()
+
+    def _lose(self, reason: str) -> bool:
+        """Mark as lost; True the first time, when the holder has to be told."""
+        self._end(reason)
         first, self._told_lost = not self._told_lost, True
         return first
 
