@@ -7,11 +7,12 @@ import urllib.error
 from datetime import timedelta
 from email.message import Message
 from types import SimpleNamespace
+from typing import Any
 
 import anyio
 import pytest
 
-from tenure.core.lease import Beat, Busy, Extended, Extension, Failed, Lost
+from tenure.core.lease import Beat, Busy, Extended, Failed, Lost
 from tenure.core.retry import RetryPolicy
 from tenure.errors import ConfigurationError, EngineUnavailable, LeaseLost
 from tenure.leases import LeaseRenewal, client_from, verdict
@@ -22,7 +23,7 @@ from tests.leases.service import Status
 BEAT = Beat("r1", 0, "", 60.0)
 
 
-def ask(client, how: str = "extend") -> Extension:
+def ask(client: Any, how: str = "extend") -> Any:
     async def main():
         [answer] = await getattr(client, how)([BEAT])
         return answer
@@ -45,7 +46,7 @@ def ask(client, how: str = "extend") -> Extension:
 )
 @pytest.mark.parametrize("kind", ["plain", "async", "awaitable"])
 def test_what_a_function_returns(returned, means, kind):
-    async def later():
+    async def later() -> object:
         return returned
 
     async def function(receipt, seconds):
@@ -74,13 +75,14 @@ def test_explicit_extensions_may_have_a_function_of_their_own():
 
 
 def test_what_is_no_function_is_refused():
+    nothing: Any = 0
     for arguments in ((None,), ("renew",), (print, "extend")):
         with pytest.raises(ConfigurationError, match="must be a function"):
             client_from(*arguments)
     with pytest.raises(ConfigurationError, match="prepare must be"):
-        client_from(print, prepare=3)
+        client_from(print, prepare=nothing)
     with pytest.raises(ConfigurationError, match="judge must be"):
-        client_from(print, judge=None)
+        client_from(print, judge=nothing)
 
 
 def test_its_defaults_are_those_of_message_services():

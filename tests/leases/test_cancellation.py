@@ -84,7 +84,7 @@ class Scene:
 def test_a_task_that_is_cancelled(desk, service, renewal, handler, flying, uvloop):
     scene = Scene(desk, service, flying)
 
-    async def main():
+    async def main() -> None:
         inside = asyncio.Event()
         task = asyncio.create_task(handler(renewal, inside.set))
         await inside.wait()
@@ -101,7 +101,7 @@ def test_a_task_that_is_cancelled(desk, service, renewal, handler, flying, uvloo
 def test_a_task_that_is_cancelled_again_and_again(desk, service, renewal, handler):
     scene = Scene(desk, service, flying=True)
 
-    async def main():
+    async def main() -> None:
         inside = asyncio.Event()
         task = asyncio.create_task(handler(renewal, inside.set))
         await inside.wait()
@@ -120,7 +120,7 @@ def test_a_task_that_is_cancelled_again_and_again(desk, service, renewal, handle
 def test_a_scope_that_is_cancelled(by: Caller, desk, service, renewal, handler, flying):
     scene = Scene(desk, service, flying)
 
-    async def main():
+    async def main() -> None:
         inside = anyio.Event()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(handler, renewal, inside.set)
@@ -135,7 +135,7 @@ def test_a_scope_that_is_cancelled(by: Caller, desk, service, renewal, handler, 
 @every_loop
 @HANDLERS
 def test_a_time_limit(by: Caller, desk, service, renewal, handler):
-    async def main():
+    async def main() -> None:
         with anyio.move_on_after(0.01):
             await handler(renewal, lambda: None)
         quiet_for_two_intervals(desk, service)
@@ -148,7 +148,7 @@ def test_a_time_limit(by: Caller, desk, service, renewal, handler):
 def test_a_trio_nursery_that_is_cancelled(desk, service, renewal, handler, flying):
     scene = Scene(desk, service, flying)
 
-    async def main():
+    async def main() -> None:
         inside = trio.Event()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(handler, renewal, inside.set)
@@ -162,7 +162,7 @@ def test_a_trio_nursery_that_is_cancelled(desk, service, renewal, handler, flyin
 
 @every_loop
 def test_a_neighbour_that_fails(by: Caller, desk, service, renewal):
-    async def main():
+    async def main() -> None:
         inside = anyio.Event()
         with pytest.raises(ExceptionGroup):  # noqa: PT012
             async with anyio.create_task_group() as tasks:
@@ -186,7 +186,7 @@ def test_a_start_that_is_cancelled_while_the_thread_comes_up(by: Caller, desk, s
 
     desk.keeper._ready = slow
 
-    async def main():
+    async def main() -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(renewal.astart)
             await soon(lambda: desk.keeper.active)
@@ -211,7 +211,7 @@ def test_the_first_start_does_not_block_the_loop(by: Caller, desk, service, rene
 
     desk.keeper._ready = slow
 
-    async def main():
+    async def main() -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(renewal.astart)
             await soon(lambda: desk.keeper.active)
@@ -227,7 +227,7 @@ def test_the_first_start_does_not_block_the_loop(by: Caller, desk, service, rene
 def test_a_full_thread_pool_is_in_nobodys_way(by: Caller, desk, service, renewal):
     gate = threading.Event()
 
-    async def main():
+    async def main() -> None:
         limiter = anyio.to_thread.current_default_thread_limiter()
         limiter.total_tokens = 2
         async with anyio.create_task_group() as tasks:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from heapq import heappop, heappush
 from itertools import count
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,7 @@ class World:
         self.clock = ManualClock(START)
         self.client = Client(retry=retry)
         self.book = Book(dice.random() * 0.1, dice.random)
-        self.events: list = []
+        self.events: list[Any] = []
         self.ticket = count()
         self.until: dict[str, float] = {}
         self.served: list[tuple[str, float, bool]] = []

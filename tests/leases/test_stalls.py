@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 
 from tenure.leases import LeaseKeeper, LeaseRenewal
 from tenure.leases.holder import Holder
 from tenure.leases.jumps import Jumps
+from tenure.leases.lease import Lease
 from tenure.leases.stalls import PING_EVERY, Stalls
 from tenure.observe.hooks import Happening, Hooks
 from tests.leases.callers import Caller, every_loop
@@ -24,7 +27,7 @@ class Loop:
     """An event loop that answers pings only when it is told to."""
 
     def __init__(self, thread: int | None = 1) -> None:
-        self.calls: list = []
+        self.calls: list[Callable[[], None]] = []
         self.holder = Holder(self.calls.append, thread, self)
 
     def run(self) -> None:
@@ -137,7 +140,8 @@ def test_a_wall_clock_jumps_when_it_leaves_the_other_one():
 
 
 def held(*loops: Loop):
-    book, client, leases = make_book(), Client(), []
+    book, client = make_book(), Client()
+    leases: list[Lease] = []
     for loop in loops:
         for _ in range(2):
             lease = make_lease(f"j{len(leases)}", NOW, holder=loop.holder)
@@ -198,7 +202,10 @@ class Watch:
             runner = self.keeper._runner
             assert runner is not None
             runner.wake()
-            until(lambda before=before: self.keeper._watchman._stalls._looked_at != before)
+            until(partial(self._looked_since, before))
+
+    def _looked_since(self, before: float | None) -> bool:
+        return self.keeper._watchman._stalls._looked_at != before
 
     def named(self, name: str) -> list[Happening]:
         return [happening for happening in self.happenings if happening.name == name]
@@ -263,7 +270,7 @@ def test_a_handler_that_overran_its_time_in_a_blocked_loop_loses_its_lease(watch
     renewal = LeaseRenewal(service.client(), service.lease("r1"), keeper=watch.keeper)
     other = LeaseRenewal(service.client(), service.lease("r2"), keeper=watch.keeper)
 
-    async def main():
+    async def main() -> None:
         await renewal.astart()
         await other.astart()
         renewal.lease.limit = watch.clock.now + 20
@@ -284,7 +291,7 @@ def test_a_loop_blocked_for_ten_minutes_loses_its_leases(watch):
     elsewhere = LeaseRenewal(service.client(), service.lease("r2"), keeper=watch.keeper)
     elsewhere.start()  # by a plain thread: nobody can tell whether that is blocked
 
-    async def main():
+    async def main() -> None:
         async with renewal:
             watch.pass_time(599)
             assert not renewal.lost
