@@ -20,6 +20,7 @@ class StubClient:
     """Grants everything at once."""
 
     retry = RetryPolicy()
+    resolution = 0.0
 
     def __init__(self) -> None:
         self.renewed = 0
@@ -71,7 +72,7 @@ class NaiveKeeper:
         self.remove(list(self._tasks))
 
 
-async def _keep(client: LeaseClient, lease: Lease) -> None:
+async def _keep(client: StubClient, lease: Lease) -> None:
     while True:
         await asyncio.sleep(lease.times.interval)
         beat = Beat(lease.id, lease.token, lease.owner, lease.times.length)

@@ -42,7 +42,7 @@ def leaping(house: House, **options: object) -> tuple[Worker, Leaping]:
         keeper=house.keeper,
         clock=clock,
     )
-    house.keeper._clock = clock
+    house.keeper.clock = clock
     return worker, clock
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from tenure.clock import Clock
 from tenure.context import JobContext, Stopping
 from tenure.core import codec
-from tenure.core.directives import Cancel, Discard, Retry, Snooze
+from tenure.core.directives import Cancel, Discard, Handoff, Retry, Snooze
 from tenure.core.durations import SECOND
 from tenure.core.job import JobError, JobRow
 from tenure.core.outcomes import (
@@ -41,6 +41,10 @@ LAST_GRACES = 3
 """How often a body is cancelled before it is left behind."""
 
 _NO_THREAD_SNOOZE = SECOND
+
+
+Ending = Outcome | Handoff | None
+"""What to settle with; `Handoff`: somebody else settles; None: the lease is lost."""
 
 
 class Attempt:
@@ -91,8 +95,10 @@ class Attempt:
         """Whether the body runs in a thread, which nothing can interrupt."""
         return not self._task.is_async
 
-    async def run(self) -> Outcome | None:
+    async def run(self) -> Ending:
         """Run the body to its end. None: the lease is lost and there is nothing to settle with.
+
+        `Handoff`: whoever has the receipt settles.
 
         Raises nothing of the body's: whatever happens becomes an outcome.
         """
@@ -233,7 +239,7 @@ class Attempt:
             case _:
                 return Errored(self._timeout_error("the body still runs"))
 
-    def _outcome(self, body: asyncio.Future[Any]) -> Outcome | None:
+    def _outcome(self, body: asyncio.Future[Any]) -> Ending:
         if body.cancelled():
             return self._interrupted(asyncio.CancelledError("cancelled before it started"))
         error = body.exception()
@@ -246,7 +252,7 @@ class Attempt:
             return Errored(self._timeout_error("it returned too late"))
         return self._completed(result)
 
-    def _completed(self, result: Any) -> Outcome | None:
+    def _completed(self, result: Any) -> Ending:
         try:
             data = self._encode(result)
         except Exception as error:
@@ -265,7 +271,7 @@ class Attempt:
             )
         return codec.encode_result(result, self._engine.traits.max_payload)
 
-    def _raised(self, error: BaseException) -> Outcome | None:
+    def _raised(self, error: BaseException) -> Ending:
         """The outcome of a body that ended by an exception, and whether the worker must end."""
         told = self._told
         if deadly(error):
@@ -283,6 +289,8 @@ class Attempt:
                 return Cancelled(self._described(directive, "cancelled"))
             case Discard():
                 return self._errored(directive, retryable=False)
+            case Handoff():
+                return directive
         if interruption(error) or (told == "shutdown" and follows_cancellation(error)):
             return self._interrupted(error)
         if told == "timeout":

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from tenure.clock import Clock
+from tenure.core.directives import Handoff
 from tenure.core.durations import SECOND
 from tenure.core.job import JobRow
 from tenure.core.outcomes import (
@@ -25,10 +26,11 @@ from tenure.core.rules import admit, decide
 from tenure.core.states import State
 from tenure.engines.protocol import Engine
 from tenure.executors.threads import ThreadPool
+from tenure.leases.holder import Holder
 from tenure.leases.keeper import LeaseKeeper
 from tenure.leases.lease import DEADLINE, Lease
 from tenure.tasks import TaskSet
-from tenure.worker.attempt import LAST_GRACES, Attempt
+from tenure.worker.attempt import LAST_GRACES, Attempt, Ending
 from tenure.worker.failure import describe
 from tenure.worker.options import WorkerOptions, seconds
 from tenure.worker.renewal import EngineLeases
@@ -105,7 +107,8 @@ class Runner:
     def begin(self, rows: Sequence[JobRow], sent_at: float) -> None:
         """Take over claimed rows: leases first, all at once, then the bodies."""
         loop = asyncio.get_running_loop()
-        leases = [self._lease(row, sent_at) for row in rows]
+        holder = Holder.here()
+        leases = [self._lease(row, sent_at, holder) for row in rows]
         kept = True
         try:
             self._keeper.register(self._leases, leases)
@@ -173,8 +176,8 @@ class Runner:
         finally:
             pool.close()
 
-    def _lease(self, row: JobRow, sent_at: float) -> Lease:
-        return Lease(
+    def _lease(self, row: JobRow, sent_at: float, holder: Holder) -> Lease:
+        lease = Lease(
             row.id,
             row.token,
             self._owner,
@@ -182,8 +185,10 @@ class Runner:
             sent_at=sent_at,
             clock=self._clock,
             on_signal=self._signalled,
-            post=asyncio.get_running_loop().call_soon_threadsafe,
+            holder=holder,
         )
+        lease.labels = {"queue": row.queue, "task": row.task}
+        return lease
 
     def _signalled(self, lease: Lease) -> None:
         """The keeper learned something about a lease; called on the worker's loop."""
@@ -207,14 +212,16 @@ class Runner:
         """One claimed job from here to its settlement."""
         now = partial(self._now, row, sent_at)
         try:
-            outcome = self._refused(row, lease, kept)
+            outcome: Ending = self._refused(row, lease, kept)
             lost = False
             if outcome is None:
                 outcome = await self._run(row, lease, sent_at)
                 if outcome is None:
                     lost = True
                     outcome = self._after_loss(row, lease)
-            if outcome is not None:
+            if isinstance(outcome, Handoff):
+                await self._hand_off(row, lease)
+            elif outcome is not None:
                 self._settling += 1
                 self.freed()
                 try:
@@ -236,7 +243,14 @@ class Runner:
             return Snoozed(_BUSY_BODY_SNOOZE)  # its old body still runs in this process
         return admit(row)
 
-    async def _run(self, row: JobRow, lease: Lease, sent_at: float) -> Outcome | None:
+    async def _hand_off(self, row: JobRow, lease: Lease) -> None:
+        """Write nothing; a late renewal must not outlive what the new holder does."""
+        self._keeper.remove([lease])
+        if lease._flight is not None:
+            await lease._flight.over.wait_async(self._grace)
+        self._reporter.handed_off(row)
+
+    async def _run(self, row: JobRow, lease: Lease, sent_at: float) -> Ending:
         """Run the body; None if the lease is lost and there is no outcome."""
         try:
             attempt = self._attempt(row, lease)

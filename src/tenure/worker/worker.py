@@ -12,7 +12,8 @@ from typing import Any
 
 from tenure.clock import SYSTEM_CLOCK, Clock
 from tenure.engines.protocol import Engine
-from tenure.leases.keeper import LeaseKeeper, default_keeper
+from tenure.leases.keeper import LeaseKeeper
+from tenure.leases.process import default_keeper
 from tenure.observe.hooks import Hooks
 from tenure.tasks import TaskSet
 from tenure.worker.control import Control
