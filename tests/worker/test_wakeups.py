@@ -42,6 +42,15 @@ async def test_a_delayed_job_starts_when_it_is_due(house: House):
     assert 0.39 < job.result - asked < 0.9
 
 
+async def test_a_delayed_job_put_in_while_the_worker_sleeps_starts_when_it_is_due(house: House):
+    task = house.task(quick)
+    async with house.working(poll_max=NEVER) as worker:
+        await dormant(worker)
+        asked = time.monotonic()
+        [job] = await house.ended(await house.put(task, delay=200_000), timeout=5)
+    assert 0.19 < job.result - asked < 0.8
+
+
 async def test_a_retry_starts_when_it_is_due(house: House):
     gate, starts = Gate(), []
 

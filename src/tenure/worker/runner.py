@@ -23,7 +23,6 @@ from tenure.core.outcomes import (
     Verdict,
 )
 from tenure.core.rules import admit, decide
-from tenure.core.states import State
 from tenure.engines.protocol import Engine
 from tenure.executors.threads import ThreadPool
 from tenure.leases.holder import Holder
@@ -47,8 +46,7 @@ _HINTS_KEPT = 1000
 class Runner:
     """The jobs that one worker holds, from their claim to their settlement.
 
-    `freed()` is called when a slot may have become free, `put_off(seconds)` when a job was given
-    back for later, `fail(error)` when the worker must end.
+    `freed()` is called when a slot may have become free, `fail(error)` when the worker must end.
     """
 
     def __init__(
@@ -64,7 +62,6 @@ class Runner:
     ) -> None:
         self.settler = Settler(engine)
         self.freed: Callable[[], None] = _nothing
-        self.put_off: Callable[[float], None] = _nothing
         self.fail: Callable[[BaseException], None] = _nothing
         self._engine = engine
         self._tasks = tasks
@@ -315,8 +312,6 @@ class Runner:
         if answer.verdict is Verdict.LOST and lost:
             return  # that was told before
         self._reporter.settled(row, settlement, answer)
-        if answer.state is State.PENDING:
-            self.put_off(settlement.next.delay / SECOND)
 
     async def _settle_plainly(
         self, row: JobRow, error: Exception, now: Callable[[], int]

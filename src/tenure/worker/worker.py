@@ -75,7 +75,6 @@ class Worker:
             clock=clock,
         )
         self._runner.freed = self._freed
-        self._runner.put_off = self._poller.due_in
         self._runner.fail = self._fail
         self._control = Control(
             engine, options.queues, wake=self._poller.wake, cancel=self._runner.ask
