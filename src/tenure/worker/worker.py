@@ -69,9 +69,7 @@ class Worker:
             options,
             owner=self.id,
             tasks=tasks,
-            free=self._runner.free,
-            begin=self._runner.begin,
-            busy=lambda: self._runner.active > 0,
+            holder=self._runner,
             clock=clock,
         )
         self._runner.freed = self._freed
