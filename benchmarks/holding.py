@@ -11,7 +11,6 @@ from typing import Protocol
 from tenure.clock import SYSTEM_CLOCK
 from tenure.core.lease import Beat, Extended, Extension, lease_times
 from tenure.core.retry import RetryPolicy
-from tenure.leases.client import LeaseClient
 from tenure.leases.lease import Lease
 from tenure.worker.renewal import EngineLeases
 
@@ -47,7 +46,7 @@ class CountingLeases(EngineLeases):
 class Keeper(Protocol):
     """What both designs can do."""
 
-    def register(self, client: LeaseClient, leases: Sequence[Lease]) -> None: ...
+    def register(self, client: StubClient, leases: Sequence[Lease]) -> None: ...
 
     def remove(self, leases: Iterable[Lease]) -> None: ...
 
@@ -60,7 +59,7 @@ class NaiveKeeper:
     def __init__(self) -> None:
         self._tasks: dict[Lease, asyncio.Task[None]] = {}
 
-    def register(self, client: LeaseClient, leases: Sequence[Lease]) -> None:
+    def register(self, client: StubClient, leases: Sequence[Lease]) -> None:
         for lease in leases:
             self._tasks[lease] = asyncio.create_task(_keep(client, lease))
 

@@ -138,15 +138,19 @@ class House:
 
 async def dormant(worker: Worker) -> None:
     """The worker will not look again by itself, as if it had been idle for long."""
-    poller = worker._poller
+    poller, looks = worker._poller, 0
+    real = poller._pause
 
-    def waits() -> bool:
-        return poller._looks_at is not None and poller._looks_at > time.monotonic() + 1000
-
-    while not waits():
+    async def pause(free: int) -> None:
+        nonlocal looks
+        looks += 1
         poller._wait = NEVER
-        poller.wake()
-        await asyncio.sleep(0.01)
+        await real(free)
+
+    poller._pause = pause  # type: ignore[method-assign]
+    poller.wake()
+    await until(lambda: looks)
+    await asyncio.sleep(0.02)  # while it asks what is due
 
 
 class Gate:

@@ -42,6 +42,15 @@ async def test_a_delayed_job_starts_when_it_is_due(house: House):
     assert 0.39 < job.result - asked < 0.9
 
 
+async def test_a_delayed_job_put_in_while_the_worker_sleeps_starts_when_it_is_due(house: House):
+    task = house.task(quick)
+    async with house.working(poll_max=NEVER) as worker:
+        await dormant(worker)
+        asked = time.monotonic()
+        [job] = await house.ended(await house.put(task, delay=200_000), timeout=5)
+    assert 0.19 < job.result - asked < 0.8
+
+
 async def test_a_retry_starts_when_it_is_due(house: House):
     gate, starts = Gate(), []
 
@@ -125,14 +134,14 @@ async def test_a_full_worker_asks_nothing_of_the_store(moved: tuple[House, Strin
     ids = [await house.put(task) for _ in range(10)]
     worker = house.worker(poll_max=0.01, concurrency=3)
     looks = 0
-    real = worker._poller._free
+    real = worker._runner.free
 
     def free() -> int:
         nonlocal looks
         looks += 1
         return real()
 
-    worker._poller._free = free
+    worker._runner.free = free  # type: ignore[method-assign]
     async with house.working(worker):
         await gate.reached(3)
         before, looks = strings.calls.copy(), 0

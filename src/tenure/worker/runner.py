@@ -23,7 +23,6 @@ from tenure.core.outcomes import (
     Verdict,
 )
 from tenure.core.rules import admit, decide
-from tenure.core.states import State
 from tenure.engines.protocol import Engine
 from tenure.executors.threads import ThreadPool
 from tenure.leases.holder import Holder
@@ -47,8 +46,7 @@ _HINTS_KEPT = 1000
 class Runner:
     """The jobs that one worker holds, from their claim to their settlement.
 
-    `freed()` is called when a slot may have become free, `put_off(seconds)` when a job was given
-    back for later, `fail(error)` when the worker must end.
+    `freed()` is called when a slot may have become free, `fail(error)` when the worker must end.
     """
 
     def __init__(
@@ -64,7 +62,6 @@ class Runner:
     ) -> None:
         self.settler = Settler(engine)
         self.freed: Callable[[], None] = _nothing
-        self.put_off: Callable[[float], None] = _nothing
         self.fail: Callable[[BaseException], None] = _nothing
         self._engine = engine
         self._tasks = tasks
@@ -77,7 +74,7 @@ class Runner:
         self._times = options.times
         self._grace = seconds(options.stop_grace, "stop_grace")
         self._threads = ThreadPool(options.threads or options.concurrency)
-        self._working: set[asyncio.Task[None]] = set()
+        self._working: dict[asyncio.Task[None], str] = {}  # the ids of the jobs
         self._attempts: dict[str, Attempt] = {}  # whose bodies run, by job
         self._left_behind: dict[str, Attempt] = {}
         self._settling = 0
@@ -89,6 +86,10 @@ class Runner:
     def active(self) -> int:
         """How many jobs are held."""
         return len(self._working)
+
+    def held(self) -> tuple[str, ...]:
+        """The ids of the jobs that are held."""
+        return tuple(self._working.values())
 
     @property
     def left_behind(self) -> int:
@@ -117,7 +118,7 @@ class Runner:
             self.fail(error)
         for row, lease in zip(rows, leases, strict=True):
             work = loop.create_task(self._work(row, lease, sent_at, kept))
-            self._working.add(work)
+            self._working[work] = row.id
             work.add_done_callback(self._ended)
         self._keeper.nudge([row.id for row in rows if row.id in self._early_cancels])
 
@@ -201,7 +202,7 @@ class Runner:
             attempt.stop("cancel")
 
     def _ended(self, work: asyncio.Task[None]) -> None:
-        self._working.discard(work)
+        self._working.pop(work, None)
         self._changed.set()
         if not work.cancelled() and (error := work.exception()) is not None:
             log.error("a job could not be settled; its lease will lapse", exc_info=error)
@@ -315,8 +316,6 @@ class Runner:
         if answer.verdict is Verdict.LOST and lost:
             return  # that was told before
         self._reporter.settled(row, settlement, answer)
-        if answer.state is State.PENDING:
-            self.put_off(settlement.next.delay / SECOND)
 
     async def _settle_plainly(
         self, row: JobRow, error: Exception, now: Callable[[], int]

@@ -69,13 +69,10 @@ class Worker:
             options,
             owner=self.id,
             tasks=tasks,
-            free=self._runner.free,
-            begin=self._runner.begin,
-            busy=lambda: self._runner.active > 0,
+            holder=self._runner,
             clock=clock,
         )
         self._runner.freed = self._freed
-        self._runner.put_off = self._poller.due_in
         self._runner.fail = self._fail
         self._control = Control(
             engine, options.queues, wake=self._poller.wake, cancel=self._runner.ask
