@@ -181,7 +181,7 @@ def test_a_job_gets_every_option_that_is_not_its_default() -> None:
         "metadata": {"m": 1},
         "description": "d",
     }
-    times = {"delay": 2, "expires_in": 3, "timeout": 4}
+    times: dict[str, Any] = {"delay": 2, "expires_in": 3, "timeout": 4}
     assert TaskOptions(**values, **times).of_job == values | {
         "delay": 2_000_000,
         "expires_in": 3_000_000,
