@@ -1,6 +1,10 @@
 -- Every statement that the engine runs. Rows are read with `*`: the columns of `jobs` stand in the
 -- order of JobRow, and what a later schema adds stands behind them.
 
+-- name: any_between
+-- Whether any id of this range is taken.
+SELECT 1 FROM jobs WHERE id BETWEEN :first AND :last LIMIT 1;
+
 -- name: known_ids
 -- Which of these ids are taken.
 SELECT id FROM jobs WHERE id IN (SELECT value FROM json_each(:ids));
