@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, overloa
 import anyio.to_thread
 
 from tenure.core.durations import SECOND, Seconds, micros
-from tenure.core.job import Job
+from tenure.core.insertion import Inserted
+from tenure.core.job import Job, NewJob
 from tenure.core.query import CancelResult, RequeueResult, Swept
 from tenure.core.states import State
+from tenure.engines.direct import Blocking
 from tenure.engines.open import open_engine
 from tenure.engines.protocol import Engine
 from tenure.errors import ConfigurationError, InvalidArguments, JobNotFound
@@ -134,16 +136,11 @@ class QueueService:
         order given. Raises as `enqueue` does.
         """
         bound = bound_tasks(tasks)
-        limit = self._life.engine.traits.max_payload
-        new_id = self._life.ids
-        new = [item.new_job(new_id(), limit) for item in bound]
+        new = self._new_jobs(bound)
         if not new:
             return []
         inserted = await self._run(lambda engine: engine.insert(new))
-        return [
-            JobHandle(self, answer.id, created=answer.created, task=item.task)
-            for answer, item in zip(inserted, bound, strict=True)
-        ]
+        return self._handles(bound, inserted)
 
     def using(self, connection: object) -> Using:
         """Enqueue inside the caller's own transaction, on the caller's connection.
@@ -274,6 +271,7 @@ class QueueService:
             await anyio.to_thread.run_sync(self._shut)
         elif self._life.begun:
             await self._home.run(self._life.close)
+        self._close_direct()
 
     @asynccontextmanager
     async def lifespan(self, app: object = None) -> AsyncIterator[None]:
@@ -322,6 +320,29 @@ class QueueService:
             "was the function decorated with @jobs.task?"
         )
 
+    def _new_jobs(self, bound: Iterable[BoundTask[Any]]) -> list[NewJob]:
+        limit = self._life.engine.traits.max_payload
+        new_id = self._life.ids
+        return [item.new_job(new_id(), limit) for item in bound]
+
+    def _handles(
+        self, bound: Iterable[BoundTask[R]], inserted: Iterable[Inserted]
+    ) -> list[JobHandle[R]]:
+        return [
+            JobHandle(self, answer.id, created=answer.created, task=item.task)
+            for answer, item in zip(inserted, bound, strict=True)
+        ]
+
+    def _put(self, tasks: Iterable[BoundTask[R]]) -> list[JobHandle[R]]:
+        """`enqueue_many` of the blocking face: on this thread if the engine can do so."""
+        bound = bound_tasks(tasks)  # here, as reading a generator runs the caller's code
+        engine = self._life.engine
+        if not isinstance(engine, Blocking):
+            return self._home.run_sync(lambda: self.enqueue_many(bound))
+        self._home.refuse_to_block()
+        new = self._new_jobs(bound)
+        return self._handles(bound, engine.direct().insert(new)) if new else []
+
     async def _run(self, operation: Callable[[Engine], Awaitable[T]]) -> T:
         async def run() -> T:
             await self._life.open()
@@ -335,6 +356,13 @@ class QueueService:
             self._home.run_last(self._life.close, timeout)
         else:
             self._home.leave()
+        self._close_direct()
+
+    def _close_direct(self) -> None:
+        """Let go of the connection of the blocking face, if it has one of its own."""
+        engine = self._life.engine
+        if isinstance(engine, Blocking):
+            engine.direct().close()
 
     def _at_exit(self) -> None:
         try:

@@ -23,7 +23,7 @@ from tenure.queues import Queues as AsyncQueues
 from tenure.receipts import Receipts as AsyncReceipts
 from tenure.receiving import receive_options
 from tenure.service import QueueService as AsyncQueueService
-from tenure.tasks import BoundTask, Task, TaskRef, bound_tasks
+from tenure.tasks import BoundTask, Task, TaskRef
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -197,9 +197,7 @@ class QueueService:
         `PayloadError` or `ConfigurationError`, naming what is wrong, with nothing stored;
         `UnknownTask`; `EngineUnavailable`."""
         return JobHandle(
-            self.async_service._home.run_sync(
-                lambda: self.async_service.enqueue(task, *args, **kwargs)
-            ),
+            self.async_service._put([self.async_service._bind(task, args, kwargs)])[0],
             self.async_service,
         )
 
@@ -208,13 +206,7 @@ class QueueService:
 
         `jobs.enqueue_many([resize.bind(path) for path in paths])`. Handles come in the
         order given. Raises as `enqueue` does."""
-        tasks = bound_tasks(tasks)
-        return [
-            JobHandle(handle, self.async_service)
-            for handle in self.async_service._home.run_sync(
-                lambda: self.async_service.enqueue_many(tasks)
-            )
-        ]
+        return [JobHandle(handle, self.async_service) for handle in self.async_service._put(tasks)]
 
     def get(self, job_id: str) -> Job:
         """The job with this id. Raises `JobNotFound`."""
