@@ -60,7 +60,8 @@ def test_a_time_without_a_zone_is_refused():
 def test_threads_lose_no_turn():
     clock = ManualClock()
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda _: [clock.advance(1) for _ in range(500)], range(4)))
+        for _ in range(2000):
+            pool.submit(clock.advance, 1)
     assert clock.monotonic() == 2000.0
 
 
