@@ -58,15 +58,43 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     return _typed(texts, lambda name: f"TENURE_{name.upper()}", strict=False)
 
 
-def _from_pyproject(folder: Path) -> dict[str, Any]:
+def configured_app(folder: Path | None = None) -> str | None:
+    """The app that commands work on by default: `TENURE_APP`, or `app` of `[tool.tenure]`.
+
+    Raises `ConfigurationError` if it is no text.
+    """
+    app = os.environ.get("TENURE_APP")
+    if app:
+        return app
+    file, table = _pyproject(folder or Path.cwd())
+    app = table.get("app")
+    if app is not None and not isinstance(app, str):
+        raise ConfigurationError(f"{file}: [tool.tenure] app must be text, not {app!r}")
+    return app
+
+
+def configured_url(folder: Path | None = None) -> str | None:
+    """The URL that was configured for the surroundings; None if nobody did."""
+    _, table = _pyproject(folder or Path.cwd())
+    url = os.environ.get("TENURE_URL") or table.get("url")
+    return None if url is None else str(url)
+
+
+def _pyproject(folder: Path) -> tuple[Path, dict[str, Any]]:
+    """The file that may hold settings, and its `[tool.tenure]`."""
     file = folder / "pyproject.toml"
     try:
         with file.open("rb") as stream:
-            table = tomllib.load(stream).get("tool", {}).get("tenure", {})
+            table: dict[str, Any] = tomllib.load(stream).get("tool", {}).get("tenure", {})
     except (FileNotFoundError, NotADirectoryError, PermissionError):
-        return {}
-    except tomllib.TOMLDecodeError as error:
+        return file, {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{file} is not valid TOML: {error}") from error
+    return file, table
+
+
+def _from_pyproject(folder: Path) -> dict[str, Any]:
+    file, table = _pyproject(folder)
     unknown = table.keys() - set(Settings.__struct_fields__) - {"app"}
     if unknown:
         raise ConfigurationError(f"{file}: [tool.tenure] has an unknown key {min(unknown)!r}")

@@ -62,3 +62,14 @@ def test_a_block_that_fails_fails_the_page(tmp_path: Path) -> None:
     )
     assert done.returncode != 0
     assert "reached" not in done.stdout
+
+
+def test_the_evidence_names_tests_that_are_there() -> None:
+    text = (ROOT / "docs/explain/evidence.md").read_text(encoding="utf-8")
+    named = [found for found in re.findall(r'make pytest ARGS="([^"]+)"', text) if "/" in found]
+    assert len(named) >= 10
+    for arguments in named:
+        for part in arguments.split():
+            path, _, test = part.partition("::")
+            assert (ROOT / path).exists(), part
+            assert not test or test in (ROOT / path).read_text(encoding="utf-8"), part

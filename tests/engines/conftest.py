@@ -11,6 +11,7 @@ import pytest
 
 from tenure.engines.memory import MemoryEngine
 from tenure.engines.protocol import Engine
+from tenure.engines.sqlite import SQLiteEngine
 from tenure.testing.conformance.kit import OpenEngine
 
 
@@ -19,8 +20,14 @@ def _memory(folder: Path) -> Callable[[], Engine]:
     return first.side
 
 
+def _sqlite(folder: Path) -> Callable[[], Engine]:
+    # Each handle as of another process: nothing but the file is shared.
+    return lambda: SQLiteEngine(folder / "jobs.db")
+
+
 ENGINES: dict[str, Callable[[Path], Callable[[], Engine]]] = {
     "memory": _memory,
+    "sqlite": _sqlite,
 }
 """Name: from an empty folder, a factory of unopened handles on one fresh store."""
 

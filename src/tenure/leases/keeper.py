@@ -138,9 +138,12 @@ class LeaseKeeper:
         return runner
 
     def _late(self) -> Runner | None:
-        """Under the lock: the runner, if it has to be woken for something earlier than planned."""
+        """Under the lock: the runner, if it has to be woken for something earlier than planned.
+
+        Also if its planned look is overdue: it sleeps by another clock, which a suspension stops.
+        """
         wake = self._book.next_wake()
-        if wake is None or wake >= self._planned:
+        if wake is None or wake >= self._planned > self._clock.monotonic():
             return None
         self._planned = wake
         return self._runner
@@ -191,8 +194,8 @@ class LeaseKeeper:
     ) -> None:
         now = self._clock.monotonic()
         with self._lock:
-            if runner is not self._runner:
-                return
+            if runner is not self._runner or runner.over.is_set():
+                return  # what was cut off by the end of the loop has not failed
             if answers is None:
                 filed = self._book.failed(request, now)
             else:

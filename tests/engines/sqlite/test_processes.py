@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sqlite3
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 
 import pytest
@@ -118,21 +119,61 @@ async def test_a_log_without_its_index_is_recovered(path: str, python):
 async def test_a_forked_child_is_refused(engine: SQLiteEngine):
     await engine.insert([make_job(id="a")])
     await engine.get(["a"])  # so that there is a reader to inherit
-    said = fork(engine)
-    refused = f"was opened by process {os.getpid()}; a connection does not survive a fork"
+    said = fork(lambda: in_child(engine))
+    refused = f"was opened by process {os.getpid()}; SQLite does not survive a fork"
     assert said.count(refused) == 2
     assert said.endswith("closed")
     assert (await engine.insert([make_job(id="b")]))[0].created  # and here all goes on
     assert None not in await engine.get(["a", "b"])
 
 
-def fork(engine: SQLiteEngine) -> str:
-    """What a forked child says of the engine it inherits."""
+async def test_a_forked_child_cannot_open_the_file_anew(path: str, engine: SQLiteEngine):
+    """SQLite would work there without locks, and lose what it commits when the parent closes."""
+
+    async def use() -> str:
+        async with SQLiteEngine(path) as other:
+            return f"opened {other.url}"
+
+    assert "from which this one was forked" in fork(lambda: run_in_child(use))
+
+
+async def test_a_forked_child_may_open_a_file_that_was_closed_before(path: str):
+    async with SQLiteEngine(path) as engine:
+        await engine.insert([make_job(id="a")])
+
+    async def use() -> str:
+        async with SQLiteEngine(path) as other:
+            return str((await other.insert([make_job(id="b")]))[0].created)
+
+    assert fork(lambda: run_in_child(use)) == "True"
+
+
+async def test_a_forked_child_keeps_no_turn(engine: SQLiteEngine, path: str):
+    """Else a turn would outlive the process that took it."""
+    assert len(turn_descriptors(path)) == 2
+    assert fork(lambda: str(turn_descriptors(path))) == "[]"
+    assert (await engine.insert([make_job()]))[0].created
+
+
+def turn_descriptors(path: str) -> list[int]:
+    kept = []
+    for descriptor in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{descriptor}")
+        except OSError:
+            continue
+        if target in (f"{path}-gate", f"{path}-turn"):
+            kept.append(int(descriptor))
+    return kept
+
+
+def fork(answer: Callable[[], str]) -> str:
+    """What a forked child answers."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         try:
-            os.write(writing, in_child(engine).encode())
+            os.write(writing, answer().encode())
         finally:
             os._exit(0)
     os.close(writing)
@@ -155,9 +196,16 @@ def in_child(engine: SQLiteEngine) -> str:
         await engine.__aexit__()
         return said + "closed"
 
+    return run_in_child(use)
+
+
+def run_in_child(use: Callable[[], Coroutine[None, None, str]]) -> str:
     # The loop of the parent still counts as running in this thread.
     asyncio.events._set_running_loop(None)
-    return asyncio.run(use())
+    try:
+        return asyncio.run(use())
+    except EngineUnavailable as error:
+        return str(error)
 
 
 async def test_a_child_may_open_its_own(path: str, engine: SQLiteEngine, python):

@@ -10,9 +10,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from tenure.core.job import COLUMNS
 from tenure.engines.protocol import Claim
 from tenure.engines.sqlite import SQLiteEngine, operations
-from tenure.engines.sqlite.thread import GROUP_CALLS, GROUP_ROWS
+from tenure.engines.sqlite.turnstile import Turnstile
+from tenure.engines.sqlite.writer import GROUP_CALLS, GROUP_ROWS
 from tenure.errors import EngineUnavailable, PayloadError
 from tests.engines.sqlite.conftest import make_job, new_id
 
@@ -26,13 +28,13 @@ class Commits:
         self.groups: list[int] = []
         writer = engine._writer
         assert writer is not None
-        serve = writer._serve
+        do = writer._do
 
-        def counted(connection, calls):
+        def counted(database, calls):
             self.groups.append(len(calls))
-            serve(connection, calls)
+            do(database, calls)
 
-        writer._serve = counted  # type: ignore[method-assign]
+        writer._do = counted  # type: ignore[method-assign]
 
 
 @asynccontextmanager
@@ -152,6 +154,21 @@ async def test_a_payload_that_is_too_large_writes_nothing(engine: SQLiteEngine):
     assert row.payload_size == engine.traits.max_payload
 
 
+async def test_a_full_disk_is_unavailable_and_passes(engine: SQLiteEngine):
+    def limit(pages: int):
+        return engine._write(
+            "limit", lambda tx, now: tx.execute(f"PRAGMA max_page_count = {pages}"), None, 0
+        )
+
+    await limit(30)
+    large = [make_job(payload=b"x" * 9_000) for _ in range(50)]
+    with pytest.raises(EngineUnavailable, match="insert: database or disk is full"):
+        await engine.insert([*large, make_job(id="a")])
+    assert await engine.get(["a"]) == [None]
+    await limit(1_000_000)
+    assert (await engine.insert([*large, make_job(id="a")]))[-1].created
+
+
 async def test_a_lock_that_outlasts_the_call_is_an_error_that_says_so(path: str):
     async with SQLiteEngine(path, timeout=0.3) as engine:
         other = sqlite3.connect(path, isolation_level=None)
@@ -162,6 +179,22 @@ async def test_a_lock_that_outlasts_the_call_is_an_error_that_says_so(path: str)
         other.execute("ROLLBACK")
         other.close()
         assert (await engine.insert([make_job(id="a")]))[0].created
+
+
+async def test_a_process_that_keeps_its_turn_holds_up_nobody_for_good(path: str):
+    """As one that was stopped would: calls end in time, closing too, and nothing is lost later."""
+    async with SQLiteEngine(path, timeout=0.2) as engine:
+        other = Turnstile(path)
+        other.enter()
+        with pytest.raises(EngineUnavailable, match=r"insert: .* did not answer"):
+            await engine.insert([make_job(id="a")])
+        other.leave()
+        assert (await engine.insert([make_job(id="b")]))[0].created
+        assert await engine.get(["a"]) == [None]  # its caller had left
+        other.enter()
+    other.close()
+    async with SQLiteEngine(path) as engine:
+        assert await engine.get(["a"]) == [None]
 
 
 async def test_a_call_that_gets_no_turn_ends_in_time(path: str):
@@ -245,3 +278,17 @@ def test_the_plain_insert_names_the_columns_it_is_given():
     text = operations.SQL["insert_plain_job"]
     names = text[text.index("(") + 1 : text.index(")")].replace(",", " ").split()
     assert tuple(names) == operations._PLAIN
+
+
+def test_the_full_insert_names_every_column():
+    text = operations.SQL["insert_job"]
+    names = text[text.index("(") + 1 : text.index(")")].replace(",", " ").split()
+    assert tuple(names) == COLUMNS
+
+
+async def test_rows_with_rarer_columns_are_written_whole(engine: SQLiteEngine):
+    rare = make_job(id="b", actor="me", schedule="nightly", tick=7)
+    answers = await engine.insert([make_job(id="a"), rare, rare])
+    assert [answer.created for answer in answers] == [True, True, False]
+    rows = await engine.get(["a", "b"])
+    assert [(row.actor, row.tick) for row in rows if row] == [(None, None), ("me", 7)]

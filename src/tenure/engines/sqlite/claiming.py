@@ -6,7 +6,7 @@ merged here; so no arm ever walks past jobs of the future, of other queues or of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tenure.core.job import JobRow
@@ -26,6 +26,7 @@ _READY_IN_LANE = SQL["ready_in_lane"]
 _READY_BY_ID = SQL["ready_by_id"]
 _CLAIM_DUE = SQL["claim_due"]
 _CLAIM_LAPSED = SQL["claim_lapsed"]
+_PAUSED = SQL["paused_queues"]
 
 _OVERDUE_REACH = 1000
 """How many overdue jobs of a lane one claim passes over. Those in front of it are few as long as
@@ -42,14 +43,59 @@ def claim(tx: Transaction, claim: Claim, now: int) -> list[JobRow]:
     if Arm.EXPIRED in claim.arms:
         expire(tx, queues, claim.limit, now)
     taken: list[JobRow] = []
-    if Arm.LAPSED in claim.arms:
-        lapsed = _lapsed(tx, claim, queues, now)
+    if Arm.RESUME in claim.arms and claim.held is not None:
+        taken += _resume(tx, claim, claim.held, now)
+    paused = {row[0] for row in tx.execute(_PAUSED)}
+    moving = tuple(queue for queue in queues if queue not in paused)
+    room = Room(claim.limit - len(taken), claim.room)
+    if Arm.LAPSED in claim.arms and room.left:
+        lapsed = room.first(_lapsed(tx, claim, moving, room, now))
         taken += _take(tx, _CLAIM_LAPSED, lapsed, claim, now)
         tx.hints += lapsed  # whoever held them before
-    room = claim.limit - len(taken)
-    if Arm.DUE in claim.arms and room > 0:
-        taken += _take(tx, _CLAIM_DUE, _due(tx, claim, queues, room, now), claim, now)
+    if Arm.DUE in claim.arms and room.left:
+        due = room.first(_due(tx, claim, moving, room, now))
+        taken += _take(tx, _CLAIM_DUE, due, claim, now)
     return taken
+
+
+Candidate = tuple[int, str, str]
+"""A place in the order, an id, a queue."""
+
+
+class Room:
+    """How many more jobs a claim may take, in all and of each queue."""
+
+    def __init__(self, left: int, of_queue: Mapping[str, int]) -> None:
+        self.left = left
+        self._of_queue = dict(of_queue)
+
+    def of(self, queue: str) -> int:
+        """How many more of this queue."""
+        return max(0, min(self.left, self._of_queue.get(queue, self.left)))
+
+    @property
+    def uneven(self) -> bool:
+        """Whether a queue has less room than the claim, so that its candidates may be too many."""
+        return bool(self._of_queue)
+
+    def first(self, candidates: Iterable[Candidate]) -> list[str]:
+        """The first ones there is room for, which they take."""
+        ids = []
+        for _, job_id, queue in candidates:
+            if self.left <= 0:
+                break
+            if self.of(queue):
+                ids.append(job_id)
+                self.left -= 1
+                if queue in self._of_queue:
+                    self._of_queue[queue] -= 1
+        return ids
+
+
+def _resume(tx: Transaction, claim: Claim, held: Sequence[str], now: int) -> list[JobRow]:
+    asked = {"owner": claim.owner, "held": as_list(held), "limit": claim.limit}
+    ids = [row[0] for row in tx.execute(SQL["held_by"], asked)]
+    return _take(tx, SQL["resume"], ids, claim, now) if ids else []
 
 
 def _promote(tx: Transaction, queues: Sequence[str], limit: int, now: int) -> None:
@@ -59,8 +105,12 @@ def _promote(tx: Transaction, queues: Sequence[str], limit: int, now: int) -> No
         tx.changes += [(job_id, queue, State.PENDING, True) for _, job_id, queue in found]
 
 
-def _lapsed(tx: Transaction, claim: Claim, queues: Sequence[str], now: int) -> list[str]:
-    values: dict[str, Any] = {"queues": as_list(queues), "now": now, "limit": claim.limit}
+def _lapsed(
+    tx: Transaction, claim: Claim, queues: Sequence[str], room: Room, now: int
+) -> list[Candidate]:
+    # What runs is bounded by what workers can run, so looking at all of it is bounded as well.
+    limit = -1 if room.uneven else room.left
+    values: dict[str, Any] = {"queues": as_list(queues), "now": now, "limit": limit}
     if claim.tasks is not None:
         values["tasks"] = as_list(dict.fromkeys(claim.tasks))
     if claim.ids:
@@ -68,23 +118,26 @@ def _lapsed(tx: Transaction, claim: Claim, queues: Sequence[str], now: int) -> l
         values = {"tasks": None, "ids": as_list(claim.ids)} | values
     else:
         statement = _LAPSED_IN_QUEUES if claim.tasks is None else _LAPSED_IN_LANES
-    return [job_id for _, job_id in tx.execute(statement, values)]
+    return tx.execute(statement, values)
 
 
-def _due(tx: Transaction, claim: Claim, queues: Sequence[str], room: int, now: int) -> list[str]:
+def _due(
+    tx: Transaction, claim: Claim, queues: Sequence[str], room: Room, now: int
+) -> list[Candidate]:
     if claim.ids:
         asked: dict[str, Any] = {"queues": as_list(queues), "ids": as_list(claim.ids)}
         asked["tasks"] = None if claim.tasks is None else as_list(claim.tasks)
-        found = tx.execute(_READY_BY_ID, asked | {"now": now, "limit": room})
-        return [job_id for _, job_id in found]
-    lanes = _lanes(tx, queues, claim.tasks)
-    candidates: list[tuple[int, str]] = []
+        limit = -1 if room.uneven else room.left
+        return tx.execute(_READY_BY_ID, asked | {"now": now, "limit": limit})
+    lanes = _lanes(tx, [queue for queue in queues if room.of(queue)], claim.tasks)
+    candidates: list[Candidate] = []
     for queue, task in lanes:
-        values = {"queue": queue, "task": task, "now": now, "limit": room}
-        candidates += tx.execute(_READY_IN_LANE, values | {"reach": room + _OVERDUE_REACH})
+        limit = room.of(queue)
+        values = {"queue": queue, "task": task, "now": now, "limit": limit}
+        candidates += tx.execute(_READY_IN_LANE, values | {"reach": limit + _OVERDUE_REACH})
     if len(lanes) > 1:
         candidates.sort()
-    return [job_id for _, job_id in candidates[:room]]
+    return candidates
 
 
 def _lanes(
@@ -106,7 +159,7 @@ def _lanes(
 def _take(
     tx: Transaction, statement: str, ids: Sequence[str], claim: Claim, now: int
 ) -> list[JobRow]:
-    """Claim these jobs; in their order, which RETURNING does not keep."""
+    """Give these jobs to the claim's owner; in their order, which RETURNING does not keep."""
     if not ids:
         return []
     values = {"ids": as_list(ids), "owner": claim.owner, "until": now + claim.lease, "now": now}

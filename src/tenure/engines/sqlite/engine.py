@@ -7,15 +7,20 @@ import os
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from threading import Lock
-from typing import Self
+from typing import Any, Self
 from urllib.parse import quote
 
 from tenure.clock import SYSTEM_CLOCK, Clock
+from tenure.core.event import EventFilter, NewEvent, StoredEvent
+from tenure.core.fleet import Inspection, QueueSettings, WorkerInfo
+from tenure.core.identity import Reservation
+from tenure.core.insertion import Inserted
 from tenure.core.job import JobRow, NewJob
 from tenure.core.lease import Beat, Extension
 from tenure.core.outcomes import Settled, Settlement
 from tenure.core.query import (
     PAGE_MAX,
+    PRUNE_MAX,
     CancelResult,
     Filter,
     Page,
@@ -23,21 +28,18 @@ from tenure.core.query import (
     RequeueResult,
     Swept,
 )
-from tenure.engines.protocol import Claim, Inserted, Signal, Topic, Traits
+from tenure.core.schedule import Fired, Schedule, ScheduleChange, Tick
+from tenure.engines.protocol import Claim, Prunable, Signal, Topic, Traits
 from tenure.engines.signals import LocalListener, SignalHub, signals_of
-from tenure.engines.sqlite import claiming, operations, queries
-from tenure.engines.sqlite.connection import Place, connect, connect_reader, schema_version
-from tenure.engines.sqlite.thread import (
-    Answer,
-    Call,
-    ConnectionThread,
-    Reader,
-    Transaction,
-    Work,
-    Writer,
-)
+from tenure.engines.sqlite import claiming, fleet, history, operations, queries, schedules
+from tenure.engines.sqlite.connection import Place, connect_reader, schema_version
+from tenure.engines.sqlite.database import Database
+from tenure.engines.sqlite.joined import JoinedTransaction
+from tenure.engines.sqlite.reader import Reader
+from tenure.engines.sqlite.thread import Answer, Call, ConnectionThread, Transaction, Work
 from tenure.engines.sqlite.watch import Watch
-from tenure.errors import ConfigurationError, EngineUnavailable, PayloadError
+from tenure.engines.sqlite.writer import Writer
+from tenure.errors import ConfigurationError, EngineUnavailable
 
 TRAITS = Traits(name="sqlite", durable=True, shared=True, push=False)
 SYNCHRONOUS = ("full", "normal")
@@ -98,10 +100,9 @@ class SQLiteEngine:
             raise ConfigurationError(f"the engine on {self._place.path} is open already")
         self._pid = os.getpid()
         self._writer = Writer(
-            "tenure-sqlite-writer",
-            lambda: connect(self._place),
+            lambda: Database(self._place),
             self._clock.time_us,
-            timeout=self._place.timeout,
+            self._place.timeout,
             told=self._tell,
             look=Watch(self._hub).look,
         )
@@ -119,7 +120,13 @@ class SQLiteEngine:
         if self._pid != os.getpid():
             return  # forked: neither threads nor connections are ours to end
         for thread in threads:
-            await asyncio.shield(thread.stop().future)
+            await self._end(thread)
+
+    async def _end(self, thread: ConnectionThread[Any]) -> None:
+        """Stop a thread, once it has done what is queued; leave it behind if that never ends."""
+        closing = thread.stop().future
+        await asyncio.wait([closing], timeout=self._place.timeout)
+        if closing.done():
             thread.join()
 
     async def migrate(self) -> int:
@@ -131,12 +138,7 @@ class SQLiteEngine:
 
     async def insert(self, jobs: Sequence[NewJob], *, now: int | None = None) -> list[Inserted]:
         """See `Engine.insert`."""
-        for job in jobs:
-            if len(job.payload) > TRAITS.max_payload:
-                raise PayloadError(
-                    f"job {job.id} ({job.task}): the payload has {len(job.payload)} bytes; "
-                    f"at most {TRAITS.max_payload} are allowed"
-                )
+        operations.check_sizes(jobs, TRAITS.max_payload)
         return await self._write(
             "insert", lambda tx, at: operations.insert(tx, jobs, at), now, len(jobs)
         )
@@ -195,8 +197,7 @@ class SQLiteEngine:
 
     async def find(self, where: Filter, page: Page) -> list[JobRow]:
         """See `Engine.find`."""
-        if not 1 <= page.limit <= PAGE_MAX:
-            raise ConfigurationError(f"limit must be from 1 to {PAGE_MAX}, not {page.limit}")
+        _check_limit(page.limit, PAGE_MAX)
         return await self._read("find", lambda tx, at: queries.find(tx, where, page), None)
 
     async def stats(
@@ -204,6 +205,86 @@ class SQLiteEngine:
     ) -> list[QueueStats]:
         """See `Engine.stats`."""
         return await self._read("stats", lambda tx, at: queries.stats(tx, queues, at), now)
+
+    async def prune(
+        self, kind: Prunable, before: int, *, where: Filter | None = None, limit: int = 1000
+    ) -> int:
+        """See `Engine.prune`."""
+        _check_limit(limit, PRUNE_MAX)
+        if kind is Prunable.EVENTS:
+            return await self._write(
+                "prune", lambda tx, at: history.prune(tx, before, limit), None, limit
+            )
+        chosen = where or Filter()
+        return await self._write(
+            "prune", lambda tx, at: operations.prune_jobs(tx, before, chosen, limit), None, limit
+        )
+
+    async def configure(self, settings: QueueSettings) -> None:
+        """See `Engine.configure`."""
+        await self._write("configure", lambda tx, at: fleet.configure(tx, settings), None, 1)
+
+    async def inspect(self, *, now: int | None = None) -> Inspection:
+        """See `Engine.inspect`."""
+        return await self._read("inspect", fleet.inspect, now)
+
+    async def announce(self, worker: WorkerInfo, ttl: int, *, now: int | None = None) -> None:
+        """See `Engine.announce`."""
+        await self._write("announce", lambda tx, at: fleet.announce(tx, worker, ttl, at), now, 1)
+
+    async def workers(self, *, now: int | None = None) -> list[WorkerInfo]:
+        """See `Engine.workers`."""
+        return await self._read("workers", fleet.workers, now)
+
+    async def save_schedules(self, changes: Sequence[ScheduleChange]) -> list[Schedule | None]:
+        """See `Engine.save_schedules`."""
+        return await self._write(
+            "save_schedules", lambda tx, at: schedules.save(tx, changes), None, len(changes)
+        )
+
+    async def schedules(self) -> list[Schedule]:
+        """See `Engine.schedules`."""
+        return await self._read("schedules", lambda tx, at: schedules.all_schedules(tx), None)
+
+    async def fire(self, ticks: Sequence[Tick], *, now: int | None = None) -> list[Fired]:
+        """See `Engine.fire`."""
+        operations.check_sizes([tick.job for tick in ticks], TRAITS.max_payload)
+        return await self._write(
+            "fire", lambda tx, at: schedules.fire(tx, ticks, at), now, len(ticks)
+        )
+
+    async def identity(self, key: str) -> Reservation | None:
+        """See `Engine.identity`."""
+        return await self._read("identity", lambda tx, at: queries.reservation(tx, key), None)
+
+    async def release_identity(self, key: str, owner: str | None = None) -> bool:
+        """See `Engine.release_identity`."""
+        values = {"key": key, "owner": owner}
+        released = await self._write(
+            "release_identity",
+            lambda tx, at: tx.write(operations.SQL["release_reservation"], values),
+            None,
+            1,
+        )
+        return released > 0
+
+    async def append(self, events: Sequence[NewEvent], *, now: int | None = None) -> None:
+        """See `Engine.append`."""
+        await self._write("append", lambda tx, at: history.append(tx, events, at), now, len(events))
+
+    async def read(
+        self, where: EventFilter, after: str | None = None, limit: int = 100
+    ) -> list[StoredEvent]:
+        """See `Engine.read`."""
+        _check_limit(limit, PAGE_MAX)
+        return await self._read("read", lambda tx, at: history.read(tx, where, after, limit), None)
+
+    def join(self, connection: object) -> JoinedTransaction:
+        """See `Engine.join`: on a `sqlite3.Connection` to the same file, after BEGIN IMMEDIATE.
+
+        Works on an engine that is not open, too: it uses the caller's connection only.
+        """
+        return JoinedTransaction(connection, self._place.path, self._clock, TRAITS.max_payload)
 
     async def notify(self, signals: Iterable[Signal]) -> None:
         """See `Engine.notify`. Other processes hear of writes only, by looking at the file."""
@@ -244,10 +325,9 @@ class SQLiteEngine:
         with self._lock:
             if self._reader is None:
                 self._reader = Reader(
-                    "tenure-sqlite-reader",
                     lambda: connect_reader(self._place),
                     self._clock.time_us,
-                    timeout=self._place.timeout,
+                    self._place.timeout,
                 )
                 self._reader.start()
             return self._reader
@@ -258,13 +338,14 @@ class SQLiteEngine:
         if self._pid != os.getpid():
             raise EngineUnavailable(
                 f"{name}: the engine on {self._place.path} was opened by process {self._pid}; "
-                f"a connection does not survive a fork: open a new service in this process"
+                f"SQLite does not survive a fork: open it after forking only, or start processes "
+                f"by spawn"
             )
         return writer
 
     async def _call(
         self,
-        thread: ConnectionThread,
+        thread: ConnectionThread[Any],
         name: str,
         work: Work[Answer],
         now: int | None,
@@ -285,3 +366,8 @@ class SQLiteEngine:
         if not call.future.done():
             text = f"{self._place.path} did not answer within {self._place.timeout:g} s"
             call.future.set_exception(EngineUnavailable(f"{call.name}: {text}"))
+
+
+def _check_limit(limit: int, most: int) -> None:
+    if not 1 <= limit <= most:
+        raise ConfigurationError(f"limit must be from 1 to {most}, not {limit}")

@@ -5,22 +5,24 @@ No rule is here: values come from `core`, statements from `statements.sql`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
 import msgspec
 
-from tenure.core import rules
+from tenure.core import insertion, rules
 from tenure.core.columns import from_columns, to_column_values, to_columns
-from tenure.core.job import COLUMNS, JobRow, NewJob, new_row
+from tenure.core.identity import FREE, Holder, Reservation, taken_by
+from tenure.core.insertion import Inserted, TickKey
+from tenure.core.job import COLUMNS, JobRow, NewJob
 from tenure.core.lease import Beat, Extended, Extension, Lost
 from tenure.core.outcomes import Settled, Settlement, Verdict
-from tenure.core.query import CancelResult, RequeueResult, Swept
+from tenure.core.query import CancelResult, Filter, RequeueResult, Swept
 from tenure.core.states import Event, State, check
 from tenure.engines import sql
-from tenure.engines.protocol import Inserted
 from tenure.engines.sqlite.thread import Transaction
+from tenure.errors import PayloadError
 
 SQL = sql.load("tenure.engines.sqlite", "statements.sql")
 
@@ -57,36 +59,84 @@ def to_row(values: Sequence[Any]) -> JobRow:
     return from_columns(values[:_WIDTH])
 
 
+def check_sizes(jobs: Iterable[NewJob], most: int) -> None:
+    """Raise `PayloadError` for a payload of more than `most` bytes."""
+    for job in jobs:
+        if len(job.payload) > most:
+            raise PayloadError(
+                f"job {job.id} ({job.task}): the payload has {len(job.payload)} bytes; "
+                f"at most {most} are allowed"
+            )
+
+
 def insert(tx: Transaction, jobs: Sequence[NewJob], now: int) -> list[Inserted]:
     """See `Engine.insert`."""
+    keys = {job.unique_key for job in jobs if job.unique_key is not None}
+    pairs = {
+        (job.schedule, job.tick)
+        for job in jobs
+        if job.schedule is not None and job.tick is not None
+    }
     known: set[str] = set()
-    if len(jobs) > 1:  # of many rows SQLite tells only how many were written
+    if len(jobs) > 1 or keys or pairs:  # of a plain single row the statement itself tells
         found = tx.execute(_KNOWN_IDS, {"ids": as_list(job.id for job in jobs)})
         known = {row[0] for row in found}
-    fresh: list[NewJob] = []
-    answers: list[Inserted] = []
-    for job in jobs:
-        created = job.id not in known
-        if created:
-            known.add(job.id)
-            fresh.append(job)
-        answers.append(Inserted(job.id, created))
-    rows = [new_row(job, now) for job in fresh]
-    if _insert_rows(tx, rows) < len(rows):  # only ever a single one, whose id was not looked up
+    plan = insertion.plan(
+        jobs, now, known=known, holders=holders(tx, keys), ticks=_jobs_of_ticks(tx, pairs)
+    )
+    for job_id, values in plan.updates.items():
+        row = read_row(tx, job_id)
+        assert row is not None, "only a twin that is there is changed"
+        write_row(tx, row, values)
+    if _insert_rows(tx, plan.rows) < len(plan.rows):  # only ever a single one
         return [Inserted(job.id, False) for job in jobs]
-    tx.changes += [(row.id, row.queue, row.state, row.ready) for row in rows]
-    return answers
+    for kept in plan.reservations:
+        tx.write(SQL["reserve"], msgspec.structs.asdict(kept))
+    # One change of each queue is enough to tell who waits for its jobs.
+    first = {row.queue: row for row in plan.rows}.values()
+    tx.changes += [(row.id, row.queue, row.state, row.ready) for row in first]
+    return plan.answers
+
+
+def holders(tx: Transaction, keys: Collection[str]) -> dict[str, Holder]:
+    """Who has each of these unique keys; left out: nobody."""
+    if not keys:
+        return {}
+    asked = {"keys": as_list(keys)}
+    found = {
+        row.unique_key: Holder(row)
+        for row in map(to_row, tx.execute(SQL["twins"], asked))
+        if row.unique_key is not None
+    }
+    for values in tx.execute(SQL["reservations"], asked):
+        kept = Reservation(*values)
+        found[kept.key] = Holder(read_row(tx, kept.job_id), kept)
+    return found
+
+
+def _jobs_of_ticks(tx: Transaction, pairs: Iterable[TickKey]) -> dict[TickKey, str]:
+    found = {pair: job_of_tick(tx, *pair) for pair in pairs}
+    return {pair: job_id for pair, job_id in found.items() if job_id is not None}
+
+
+def job_of_tick(tx: Transaction, schedule: str, tick: int) -> str | None:
+    """The id of the job of a tick, whatever became of it."""
+    found = tx.execute(SQL["job_of_tick"], {"schedule": schedule, "tick": tick})
+    return found[0][0] if found else None
 
 
 def _insert_rows(tx: Transaction, rows: Iterable[JobRow]) -> int:
-    plain: list[Any] = []
-    other: list[Any] = []
-    for values in map(to_columns, rows):
-        if _more(values) == _NOTHING_MORE:
-            plain.append(_plain(values))
-        else:
-            other.append(values)
-    return tx.execute_many(_INSERT_PLAIN, plain) + tx.execute_many(_INSERT, other)
+    """How many rows were written."""
+    wide: list[list[Any]] = []
+
+    def plain() -> Iterator[tuple[Any, ...]]:
+        for values in map(to_columns, rows):
+            if _more(values) == _NOTHING_MORE:
+                yield _plain(values)
+            else:
+                wide.append(values)
+
+    return tx.execute_many(_INSERT_PLAIN, plain()) + tx.execute_many(_INSERT, wide)
 
 
 def extend(tx: Transaction, beats: Sequence[Beat], now: int) -> list[Extension]:
@@ -192,61 +242,74 @@ def first_of_queues(
     return found[:limit]
 
 
-def write_row(tx: Transaction, row: JobRow, values: dict[str, Any]) -> None:
+def write_row(tx: Transaction, row: JobRow, values: Mapping[str, Any]) -> None:
     """Write `row` with these values changed, and note what follows from it."""
     new = msgspec.structs.replace(row, **values)
     tx.write(_WRITE_ROW, dict(zip(COLUMNS, to_columns(new), strict=True)))
     tx.changes.append((new.id, new.queue, new.state, new.ready))
 
 
-def _row(tx: Transaction, job_id: str) -> JobRow | None:
+def read_row(tx: Transaction, job_id: str) -> JobRow | None:
+    """One job."""
     found = tx.execute(_ROW, {"id": job_id})
     return to_row(found[0]) if found else None
 
 
 def cancel(tx: Transaction, ids: Sequence[str], force: bool, now: int) -> CancelResult:
     """See `Engine.cancel`."""
-    cancelled: list[str] = []
-    requested: list[str] = []
-    already_final: list[str] = []
-    not_found: list[str] = []
+    found: dict[str, list[str]] = {name: [] for name in CancelResult.__struct_fields__}
     for job_id in dict.fromkeys(ids):
-        row = _row(tx, job_id)
-        if row is None:
-            not_found.append(job_id)
-        elif row.state.final:
-            already_final.append(job_id)
-        elif row.state is State.RUNNING and not force:
-            tx.write(_REQUEST_CANCEL, {"id": job_id})
-            tx.hints.append(job_id)
-            requested.append(job_id)
-        else:
-            _cancel(tx, row, now)
-            cancelled.append(job_id)
-    return CancelResult(tuple(cancelled), tuple(requested), tuple(already_final), tuple(not_found))
+        found[cancel_one(tx, job_id, now, force=force)].append(job_id)
+    return CancelResult(**{name: tuple(found[name]) for name in found})
 
 
-def _cancel(tx: Transaction, row: JobRow, now: int) -> None:
-    check(row.state, Event.CANCEL, State.CANCELLED)
-    values: dict[str, Any] = {"state": State.CANCELLED, "ready": False, "finished_at": now}
+def cancel_one(tx: Transaction, job_id: str, now: int, *, force: bool) -> str:
+    """Cancel one job; the field of the result that names it."""
+    row = read_row(tx, job_id)
+    if row is None:
+        return "not_found"
+    if row.state.final:
+        return "already_final"
+    values = rules.cancelled_values(row, now, force=force)
     if row.state is State.RUNNING:
-        values |= rules.revoked_token(row, now)
-        tx.hints.append(row.id)
+        tx.hints.append(job_id)
+    if "state" not in values:
+        tx.write(_REQUEST_CANCEL, {"id": job_id})
+        return "requested"
     write_row(tx, row, values)
+    return "cancelled"
 
 
 def requeue(tx: Transaction, ids: Sequence[str], now: int) -> RequeueResult:
     """See `Engine.requeue`."""
-    requeued: list[str] = []
-    not_final: list[str] = []
-    not_found: list[str] = []
+    requeued, not_final, not_found, taken = [], [], [], {}
     for job_id in dict.fromkeys(ids):
-        row = _row(tx, job_id)
+        row = read_row(tx, job_id)
         if row is None:
             not_found.append(job_id)
         elif not row.state.final:
             not_final.append(job_id)
+        elif (other := _taken_by(tx, row)) is not None:
+            taken[job_id] = other
         else:
             write_row(tx, row, rules.requeued_values(row, now))
             requeued.append(job_id)
-    return RequeueResult(tuple(requeued), tuple(not_final), tuple(not_found))
+    return RequeueResult(tuple(requeued), tuple(not_final), tuple(not_found), taken)
+
+
+def _taken_by(tx: Transaction, row: JobRow) -> str | None:
+    if row.unique_key is None:
+        return None
+    return taken_by(row, holders(tx, [row.unique_key]).get(row.unique_key, FREE))
+
+
+def prune_jobs(tx: Transaction, before: int, where: Filter, limit: int) -> int:
+    """See `Engine.prune`."""
+    asked: dict[str, Any] = {"before": before, "limit": limit}
+    for name in ("ids", "states", "tasks", "queues"):
+        values = getattr(where, name)
+        asked[name] = as_list(values) if values else None
+    found = tx.execute(SQL["ended_before"], asked)
+    for _, state in found:
+        check(State(state), Event.PRUNE, None)
+    return tx.write(SQL["remove_jobs"], {"ids": as_list(job_id for job_id, _ in found)})

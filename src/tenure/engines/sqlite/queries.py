@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tenure.core.identity import Reservation
 from tenure.core.job import JobRow
 from tenure.core.query import Filter, Page, QueueStats
 from tenure.engines.sqlite.operations import SQL, as_list, to_row
@@ -23,7 +24,9 @@ def next_due(
     tx: Transaction, queues: Sequence[str], tasks: Sequence[str] | None, now: int
 ) -> int | None:
     """See `Engine.next_due`."""
-    values: dict[str, str | int] = {"queues": as_list(queues), "now": now}
+    paused = {row[0] for row in tx.execute(SQL["paused_queues"])}
+    moving = [queue for queue in queues if queue not in paused]
+    values: dict[str, str | int] = {"queues": as_list(moving), "now": now}
     if tasks is None:
         found = tx.execute(SQL["next_due_in_queues"], values)
     else:
@@ -55,3 +58,9 @@ def stats(tx: Transaction, queues: Sequence[str], now: int) -> list[QueueStats]:
     for queue in queues:
         found.setdefault(queue, QueueStats(queue))
     return [found[queue] for queue in sorted(found)]
+
+
+def reservation(tx: Transaction, key: str) -> Reservation | None:
+    """See `Engine.identity`."""
+    found = tx.execute(SQL["reservations"], {"keys": as_list([key])})
+    return Reservation(*found[0]) if found else None

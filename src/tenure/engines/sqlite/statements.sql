@@ -67,7 +67,7 @@ WHERE id IN (SELECT value FROM json_each(:ids));
 
 -- name: lapsed_in_lanes
 -- Running jobs of these queues and tasks whose lease ran out, the longest ago first.
-SELECT jobs.lease_until, jobs.id
+SELECT jobs.lease_until, jobs.id, jobs.queue
 FROM json_each(:queues) AS q CROSS JOIN json_each(:tasks) AS t
 CROSS JOIN jobs INDEXED BY jobs_running
 WHERE jobs.state = 'running' AND jobs.queue = q.value AND jobs.task = t.value
@@ -76,14 +76,14 @@ ORDER BY jobs.lease_until, jobs.id LIMIT :limit;
 
 -- name: lapsed_in_queues
 -- The same for every task name.
-SELECT jobs.lease_until, jobs.id
+SELECT jobs.lease_until, jobs.id, jobs.queue
 FROM json_each(:queues) AS q CROSS JOIN jobs INDEXED BY jobs_running
 WHERE jobs.state = 'running' AND jobs.queue = q.value AND jobs.lease_until <= :now
 ORDER BY jobs.lease_until, jobs.id LIMIT :limit;
 
 -- name: lapsed_by_id
 -- The same among these ids only; tasks NULL means every name.
-SELECT lease_until, id FROM jobs
+SELECT lease_until, id, queue FROM jobs
 WHERE id IN (SELECT value FROM json_each(:ids))
     AND +state = 'running' AND lease_until <= :now
     AND +queue IN (SELECT value FROM json_each(:queues))
@@ -119,7 +119,7 @@ SELECT task FROM lane WHERE task IS NOT NULL;
 
 -- name: ready_in_lane
 -- Jobs of one lane in claim order. Looks at no more than :reach of them, should many be overdue.
-SELECT rank, id FROM (
+SELECT rank, id, :queue FROM (
     SELECT rank, id, expires_at FROM jobs INDEXED BY jobs_ready
     WHERE state = 'pending' AND ready = 1 AND queue = :queue AND task = :task
     ORDER BY rank, id LIMIT :reach
@@ -128,7 +128,7 @@ LIMIT :limit;
 
 -- name: ready_by_id
 -- The same among these ids only; tasks NULL means every name.
-SELECT rank, id FROM jobs
+SELECT rank, id, queue FROM jobs
 WHERE id IN (SELECT value FROM json_each(:ids))
     AND +state = 'pending' AND +ready = 1 AND (expires_at IS NULL OR +expires_at > :now)
     AND +queue IN (SELECT value FROM json_each(:queues))
@@ -136,10 +136,12 @@ WHERE id IN (SELECT value FROM json_each(:ids))
 ORDER BY rank, id LIMIT :limit;
 
 -- name: claim_due
--- Take these pending jobs. The token is that of tenure.core.job.next_token.
+-- Take these pending jobs, as tenure.core.rules.claimed_values says.
 UPDATE jobs SET
     state = 'running', ready = 0, token = max(token + 1, :now), owner = :owner,
-    lease_until = :until, claims = claims + 1, started_at = :now
+    lease_until = :until, claims = claims + 1, started_at = :now,
+    unique_key = CASE WHEN unique_until = 'started' THEN NULL ELSE unique_key END,
+    unique_until = CASE WHEN unique_until = 'started' THEN NULL ELSE unique_until END
 WHERE id IN (SELECT value FROM json_each(:ids))
 RETURNING *;
 
@@ -151,11 +153,29 @@ UPDATE jobs SET
 WHERE id IN (SELECT value FROM json_each(:ids))
 RETURNING *;
 
+-- name: held_by
+-- Running jobs of an owner but for these, the first lease to end first.
+SELECT id FROM jobs INDEXED BY jobs_running
+WHERE state = 'running' AND owner = :owner
+    AND id NOT IN (SELECT value FROM json_each(:held))
+ORDER BY lease_until, id LIMIT :limit;
+
+-- name: resume
+-- Repeat a claim to its owner: the token stays, the lease starts anew.
+UPDATE jobs SET lease_until = :until
+WHERE id IN (SELECT value FROM json_each(:ids))
+RETURNING *;
+
 -- name: extend
 -- Prolong one lease that has not run out.
 UPDATE jobs SET lease_until = :until, progress = coalesce(:progress, progress)
 WHERE id = :id AND token = :token AND owner = :owner AND +state = 'running' AND lease_until > :now
 RETURNING cancel_requested;
+
+-- name: hold
+-- Lock the row of a running job for its holder, by writing to it what it has.
+UPDATE jobs SET token = token
+WHERE id = :id AND token = :token AND owner = :owner AND +state = 'running';
 
 -- name: fence
 -- What decides about a write that shows a token: after one was refused, or before a choice.
@@ -274,3 +294,125 @@ SELECT queue,
 FROM jobs
 WHERE :queues IS NULL OR queue IN (SELECT value FROM json_each(:queues))
 GROUP BY queue ORDER BY queue;
+
+-- name: twins
+-- The living jobs with these unique keys.
+SELECT * FROM jobs INDEXED BY jobs_unique
+WHERE unique_key IN (SELECT value FROM json_each(:keys)) AND unique_key IS NOT NULL
+    AND state IN ('pending', 'running');
+
+-- name: reservations
+-- Who reserved these keys.
+SELECT key, job_id, at FROM reservations WHERE key IN (SELECT value FROM json_each(:keys));
+
+-- name: reserve
+-- Take a key for ever.
+INSERT INTO reservations (key, job_id, at) VALUES (:key, :job_id, :at);
+
+-- name: release_reservation
+-- Free a key, if this job holds it; owner NULL: whoever does.
+DELETE FROM reservations WHERE key = :key AND (:owner IS NULL OR job_id = :owner);
+
+-- name: job_of_tick
+-- The job of a tick, in any state.
+SELECT id FROM jobs INDEXED BY jobs_tick
+WHERE schedule = :schedule AND tick = :tick AND tick IS NOT NULL;
+
+-- name: living_of_schedule
+-- Pending and running jobs of a schedule, the oldest first.
+SELECT * FROM jobs INDEXED BY jobs_scheduled
+WHERE schedule = :schedule AND state IN ('pending', 'running') ORDER BY id;
+
+-- name: schedule
+-- One schedule.
+SELECT * FROM schedules WHERE name = :name;
+
+-- name: all_schedules
+-- All of them, by name.
+SELECT * FROM schedules ORDER BY name;
+
+-- name: write_schedule
+-- Keep a schedule, all columns in their order.
+INSERT OR REPLACE INTO schedules (
+    name, source, task, definition, overlap, next_at, last_at, paused, revision
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: remove_schedule
+-- Forget a schedule; its jobs stay.
+DELETE FROM schedules WHERE name = :name;
+
+-- name: draw_revision
+-- A revision that no schedule of this file ever had.
+UPDATE revisions SET last = last + 1 RETURNING last;
+
+-- name: configure_queue
+-- How a queue is treated from now on.
+INSERT OR REPLACE INTO queues (queue, paused) VALUES (:queue, :paused);
+
+-- name: queue_settings
+-- All settings that were ever given, by queue.
+SELECT queue, paused FROM queues ORDER BY queue;
+
+-- name: paused_queues
+-- The queues whose jobs are not to be claimed.
+SELECT queue FROM queues WHERE paused = 1;
+
+-- name: forget_workers
+-- Remove workers whose word no longer holds, and this one.
+DELETE FROM workers WHERE until <= :now OR id = :id;
+
+-- name: announce
+-- Keep what a worker says of itself, until then.
+INSERT INTO workers (id, until, info) VALUES (:id, :until, :info);
+
+-- name: workers
+-- What workers said whose word still holds, by id.
+SELECT info FROM workers WHERE until > :now ORDER BY id;
+
+-- name: conditions
+-- What tells whether a job is in a possible condition, for every job.
+SELECT id, state, ready, available_at, owner, lease_until, finished_at FROM jobs;
+
+-- name: append_event
+-- Keep one event.
+INSERT INTO events (at, name, job_id, task, queue, facts) VALUES (?, ?, ?, ?, ?, ?);
+
+-- name: read_events
+-- Matching events after a number, in the order in which they were kept; a NULL list matches all.
+SELECT number, at, name, job_id, task, queue, facts FROM events
+WHERE number > :after
+    AND (:names IS NULL OR name IN (SELECT value FROM json_each(:names)))
+    AND (:tasks IS NULL OR task IN (SELECT value FROM json_each(:tasks)))
+    AND (:queues IS NULL OR queue IN (SELECT value FROM json_each(:queues)))
+ORDER BY number LIMIT :limit;
+
+-- name: read_events_of_jobs
+-- The same for these jobs only.
+SELECT number, at, name, job_id, task, queue, facts FROM events INDEXED BY events_of_job
+WHERE job_id IN (SELECT value FROM json_each(:job_ids)) AND job_id IS NOT NULL
+    AND number > :after
+    AND (:names IS NULL OR name IN (SELECT value FROM json_each(:names)))
+    AND (:tasks IS NULL OR task IN (SELECT value FROM json_each(:tasks)))
+    AND (:queues IS NULL OR queue IN (SELECT value FROM json_each(:queues)))
+ORDER BY number LIMIT :limit;
+
+-- name: prune_events
+-- Remove the first events that were kept before an instant.
+DELETE FROM events WHERE number IN (
+    SELECT number FROM events WHERE at < :before ORDER BY number LIMIT :limit
+);
+
+-- name: ended_before
+-- Jobs that ended before an instant, the longest ago first; a NULL list matches all.
+SELECT id, state FROM jobs INDEXED BY jobs_finished
+WHERE finished_at < :before
+    AND state IN ('completed', 'failed', 'cancelled', 'expired')
+    AND (:ids IS NULL OR id IN (SELECT value FROM json_each(:ids)))
+    AND (:states IS NULL OR state IN (SELECT value FROM json_each(:states)))
+    AND (:tasks IS NULL OR task IN (SELECT value FROM json_each(:tasks)))
+    AND (:queues IS NULL OR queue IN (SELECT value FROM json_each(:queues)))
+ORDER BY finished_at, id LIMIT :limit;
+
+-- name: remove_jobs
+-- Remove these jobs.
+DELETE FROM jobs WHERE id IN (SELECT value FROM json_each(:ids));

@@ -82,6 +82,78 @@ CREATE INDEX jobs_running ON jobs (queue, task)
 CREATE INDEX jobs_cancelling ON jobs (id)
     WHERE state = 'running' AND cancel_requested = 1;
 
+-- Retention: what ended, the longest ago first.
+CREATE INDEX jobs_finished ON jobs (finished_at, id)
+    WHERE finished_at IS NOT NULL;
+
+-- At most one living job of a key. Who comes second is told so before; this stands behind it.
+CREATE UNIQUE INDEX jobs_unique ON jobs (unique_key)
+    WHERE unique_key IS NOT NULL AND state IN ('pending', 'running');
+
+-- At most one job of a tick, for ever.
+CREATE UNIQUE INDEX jobs_tick ON jobs (schedule, tick)
+    WHERE schedule IS NOT NULL AND tick IS NOT NULL;
+
+-- Living jobs of a schedule, for what their overlap asks.
+CREATE INDEX jobs_scheduled ON jobs (schedule)
+    WHERE schedule IS NOT NULL AND state IN ('pending', 'running');
+
+-- Unique keys that are taken for ever, by which job and since when.
+CREATE TABLE reservations (
+    key TEXT NOT NULL PRIMARY KEY,
+    job_id TEXT NOT NULL,
+    at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- How a queue is treated; a queue without a row has the defaults.
+CREATE TABLE queues (
+    queue TEXT NOT NULL PRIMARY KEY,
+    paused INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- Workers that announced themselves, and until when their word holds.
+CREATE TABLE workers (
+    id TEXT NOT NULL PRIMARY KEY,
+    until INTEGER NOT NULL,
+    info TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- Recurring jobs. The columns stand in the order of tenure.core.schedule.Schedule.
+CREATE TABLE schedules (
+    name TEXT NOT NULL PRIMARY KEY,
+    source TEXT NOT NULL,
+    task TEXT NOT NULL,
+    definition TEXT NOT NULL,
+    overlap TEXT NOT NULL,
+    next_at INTEGER,
+    last_at INTEGER,
+    paused INTEGER NOT NULL,
+    revision INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- The last revision of a schedule that was drawn, also of those removed since.
+CREATE TABLE revisions (
+    one INTEGER NOT NULL PRIMARY KEY CHECK (one = 1),
+    last INTEGER NOT NULL
+) STRICT;
+
+INSERT INTO revisions (one, last) VALUES (1, 0);
+
+-- History. Numbers are never used twice, so a cursor stays valid when old events are removed.
+CREATE TABLE events (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    at INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    job_id TEXT,
+    task TEXT,
+    queue TEXT,
+    facts TEXT NOT NULL
+) STRICT;
+
+-- The history of one job.
+CREATE INDEX events_of_job ON events (job_id, number)
+    WHERE job_id IS NOT NULL;
+
 -- What this file is, and the lowest schema version a library must know to use it.
 CREATE TABLE tenure_schema (
     one INTEGER NOT NULL PRIMARY KEY CHECK (one = 1),

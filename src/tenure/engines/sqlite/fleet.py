@@ -1,0 +1,53 @@
+"""What is known of queues and workers, and what is wrong with the file."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tenure.core.fleet import Flaw, Inspection, QueueSettings, WorkerInfo, findings, flaw_of
+from tenure.core.states import State
+from tenure.engines.sqlite.operations import SQL
+from tenure.engines.sqlite.thread import Transaction
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(WorkerInfo).decode
+
+
+def configure(tx: Transaction, settings: QueueSettings) -> None:
+    """See `Engine.configure`."""
+    tx.write(SQL["configure_queue"], {"queue": settings.queue, "paused": int(settings.paused)})
+    tx.changes.append(("", settings.queue, State.PENDING, True))
+
+
+def inspect(tx: Transaction, now: int) -> Inspection:
+    """See `Engine.inspect`."""
+    flawed: dict[Flaw, list[str]] = {}
+    for job_id, state, ready, available_at, owner, lease_until, finished_at in tx.execute(
+        SQL["conditions"]
+    ):
+        flaw = flaw_of(
+            state=state,
+            ready=bool(ready),
+            available_at=available_at,
+            owner=owner,
+            lease_until=lease_until,
+            finished_at=finished_at,
+            now=now,
+        )
+        if flaw is not None:
+            flawed.setdefault(flaw, []).append(job_id)
+    settings = [QueueSettings(queue, bool(p)) for queue, p in tx.execute(SQL["queue_settings"])]
+    return Inspection(findings(flawed), tuple(settings))
+
+
+def announce(tx: Transaction, worker: WorkerInfo, ttl: int, now: int) -> None:
+    """See `Engine.announce`."""
+    tx.write(SQL["forget_workers"], {"now": now, "id": worker.id})
+    if ttl > 0:
+        info = _encode(msgspec.structs.replace(worker, seen_at=now)).decode()
+        tx.write(SQL["announce"], {"id": worker.id, "until": now + ttl, "info": info})
+
+
+def workers(tx: Transaction, now: int) -> list[WorkerInfo]:
+    """See `Engine.workers`."""
+    return [_decode(info) for (info,) in tx.execute(SQL["workers"], {"now": now})]
