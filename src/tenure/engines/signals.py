@@ -11,14 +11,14 @@ from tenure.core.states import State
 from tenure.engines.protocol import Signal, Topic
 
 
-def signals_of(changes: Iterable[tuple[str, str, State, bool]]) -> list[Signal]:
-    """The QUEUE and DONE signals that follow from rows written as (id, queue, state, ready).
+def signals_of(changes: Iterable[tuple[str, str, State]]) -> list[Signal]:
+    """The QUEUE and DONE signals that follow from rows written as (id, queue, state).
 
-    Each signal once, in the order first met. A pending row that is not ready signals QUEUE too:
-    an idle worker has to plan its sleep anew.
+    Each signal once, in the order first met. A pending row signals QUEUE whether it is ready or
+    waits for its time: an idle worker has to plan its sleep anew.
     """
     signals: dict[Signal, None] = {}
-    for job_id, queue, state, _ in changes:
+    for job_id, queue, state in changes:
         if state.final:
             signals[Signal(Topic.DONE, job_id)] = None
         elif state is State.PENDING:

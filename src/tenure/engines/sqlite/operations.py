@@ -94,7 +94,7 @@ def insert(tx: Transaction, jobs: Sequence[NewJob], now: int) -> list[Inserted]:
         tx.write(SQL["reserve"], msgspec.structs.asdict(kept))
     # One change of each queue is enough to tell who waits for its jobs.
     first = {row.queue: row for row in plan.rows}.values()
-    tx.changes += [(row.id, row.queue, row.state, row.ready) for row in first]
+    tx.changes += [(row.id, row.queue, row.state) for row in first]
     return plan.answers
 
 
@@ -174,7 +174,7 @@ def settle(tx: Transaction, settlements: Sequence[Settlement], now: int) -> list
 def _settle(tx: Transaction, item: Settlement, now: int) -> Settled:
     # An end without a cancel request is one statement; only the rest is looked at first.
     if item.next.state.final and _write(tx, item, 0, 0, now):
-        tx.changes.append((item.id, "", item.next.state, False))
+        tx.changes.append((item.id, "", item.next.state))
         return Settled(item.id, Verdict.APPLIED, item.next.state, item.next.event)
     row = _fence(tx, item.id)
     if row is None:
@@ -186,7 +186,7 @@ def _settle(tx: Transaction, item: Settlement, now: int) -> Settled:
         return Settled(item.id, Verdict.ALREADY, State(state))
     _write(tx, item, flag, priority, now)
     change = item.if_cancel_requested if flag else item.next
-    tx.changes.append((item.id, queue, change.state, change.delay == 0))
+    tx.changes.append((item.id, queue, change.state))
     return Settled(item.id, Verdict.APPLIED, change.state, change.event)
 
 
@@ -225,7 +225,7 @@ def expire(tx: Transaction, queues: Iterable[str], limit: int, now: int) -> list
     ids = [job_id for _, job_id, _ in found]
     if ids:
         tx.write(SQL["expire"], {"ids": as_list(ids), "now": now})
-        tx.changes += [(job_id, "", State.EXPIRED, False) for job_id in ids]
+        tx.changes += [(job_id, "", State.EXPIRED) for job_id in ids]
     return ids
 
 
@@ -246,7 +246,7 @@ def write_row(tx: Transaction, row: JobRow, values: Mapping[str, Any]) -> None:
     """Write `row` with these values changed, and note what follows from it."""
     new = msgspec.structs.replace(row, **values)
     tx.write(_WRITE_ROW, dict(zip(COLUMNS, to_columns(new), strict=True)))
-    tx.changes.append((new.id, new.queue, new.state, new.ready))
+    tx.changes.append((new.id, new.queue, new.state))
 
 
 def read_row(tx: Transaction, job_id: str) -> JobRow | None:

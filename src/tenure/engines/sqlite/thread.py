@@ -36,7 +36,7 @@ class Transaction:
 
     def __init__(self, cursor: sqlite3.Cursor) -> None:
         self._cursor = cursor
-        self.changes: list[tuple[str, str, State, bool]] = []
+        self.changes: list[tuple[str, str, State]] = []
         """Rows written as (id, queue, new state, ready)."""
         self.hints: list[str] = []
         """Ids of running jobs whose holder should look at its lease."""

@@ -49,6 +49,7 @@ KEYED: list[dict[str, Any]] = [
     for key, until in ((KEYS[0], FINISHED), (KEYS[1], FOREVER), (KEYS[0], STARTED))
     for policy in (RETURN, RETURN, REPLACE, RAISE)
 ]
+POLICY = st.sampled_from((RETURN, RETURN, REPLACE, RAISE))
 MORE = st.builds(dict.__or__, st.sampled_from(TIMES), st.sampled_from(BUDGETS))
 WISH = st.builds(Wish, st.sampled_from(TASKS), st.sampled_from(QUEUES), PRIORITIES, MORE, AGAIN)
 KEYED_WISH = st.builds(

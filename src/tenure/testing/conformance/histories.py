@@ -34,6 +34,7 @@ from tenure.testing.conformance.draws import (
     MANY,
     OUTCOMES,
     OWNER,
+    POLICY,
     ROOM,
     TICKETS,
     WISH,
@@ -53,11 +54,15 @@ from tenure.testing.conformance.steps import (
     Wish,
     answer,
     append,
+    cancel,
     claim_step,
     difference,
     fire,
+    is_final,
+    is_running,
     kinds,
     look,
+    prune,
     remove,
     save,
 )
@@ -132,10 +137,16 @@ class History(RuleBasedStateMachine):
     def insert_keyed(self, wishes: list[Wish]) -> None:
         self._insert(wishes)
 
-    @action(2, wish=WISH, back=BACK, policy=st.sampled_from(OnConflict))
-    def insert_twin(self, wish: Wish, back: int, policy: OnConflict) -> None:
-        key = {"on_conflict": policy, **self._store.key(back)}
-        self._insert([wish._replace(more=wish.more | key, again=None)])
+    @action(3, wish=WISH, back=BACK, policy=POLICY, stop=st.booleans())
+    def insert_twin(self, wish: Wish, back: int, policy: OnConflict, stop: bool) -> None:
+        row = self._store.holder(back)
+        if row is None:
+            return
+        if stop:
+            self._cancel([row.id], False)
+        key = {"unique_key": row.unique_key, "unique_until": row.unique_until}
+        more = {**wish.more, **key, "on_conflict": policy}
+        self._insert([wish._replace(more=more, again=None)])
 
     def _insert(self, wishes: list[Wish]) -> None:
         now, jobs = self._store.now, [self._store.job(wish) for wish in wishes]
@@ -238,21 +249,14 @@ class History(RuleBasedStateMachine):
 
     @action(3, backs=IDS, force=st.sampled_from((False, False, True)))
     def cancel_running(self, backs: list[int], force: bool) -> None:
-        self._cancel([self._store.aimed(back, final=False) for back in backs], force)
+        self._cancel([self._store.aimed(back, is_running) for back in backs], force)
 
     def _cancel(self, ids: list[str], force: bool) -> None:
-        now, name = self._store.now, "force" if force else "cancel"
-        self._do(
-            Step(
-                name,
-                f"{name} {ids} at {now}",
-                lambda engine: engine.cancel(ids, force=force, now=now),
-            )
-        )
+        self._do(cancel(ids, force, self._store.now))
 
     @action(3, backs=IDS)
     def requeue(self, backs: list[int]) -> None:
-        now, ids = self._store.now, [self._store.aimed(back, final=True) for back in backs]
+        now, ids = self._store.now, [self._store.aimed(back, is_final) for back in backs]
         self._do(
             Step("requeue", f"requeue {ids} at {now}", lambda engine: engine.requeue(ids, now=now))
         )
@@ -265,14 +269,7 @@ class History(RuleBasedStateMachine):
         limit=st.integers(1, 4),
     )
     def prune(self, kind: Prunable, age: int, where: Filter | None, limit: int) -> None:
-        before = self._store.now - age
-        self._do(
-            Step(
-                f"prune {kind}",
-                f"prune {limit} {kind} before {before} of {where}",
-                lambda engine: engine.prune(kind, before, where=where, limit=limit),
-            )
-        )
+        self._do(prune(kind, self._store.now - age, where, limit))
 
     @action(1, queue=st.sampled_from(QUEUES), paused=st.sampled_from((False, False, True)))
     def configure(self, queue: str, paused: bool) -> None:
@@ -291,6 +288,9 @@ class History(RuleBasedStateMachine):
     def save_schedule(
         self, name: str, overlap: Overlap, ahead: int | None, paused: bool, off: int
     ) -> None:
+        self._save(name, overlap, ahead, paused, off)
+
+    def _save(self, name: str, overlap: Overlap, ahead: int | None, paused: bool, off: int) -> None:
         at = None if ahead is None else self._store.now + ahead
         given = Schedule(
             name=name, source="api", task="x", overlap=overlap, next_at=at, paused=paused
@@ -304,15 +304,24 @@ class History(RuleBasedStateMachine):
     @action(
         4,
         name=st.sampled_from(SCHEDULES),
+        overlap=st.sampled_from((Overlap.SKIP, Overlap.CANCEL, Overlap.ALLOW)),
         wish=st.one_of(WISH, KEYED_WISH),
-        late=st.sampled_from((0, 0, 0, 0, 1)),
-        off=st.sampled_from((0, 0, 0, 0, 1)),
+        passed=st.sampled_from((5 * SECOND, 0, 0, 60 * SECOND)),
+        late=st.sampled_from((0, 0, 0, 0, 0, 1)),
+        off=st.sampled_from((0, 0, 0, 0, 0, 1)),
     )
-    def fire(self, name: str, wish: Wish, late: int, off: int) -> None:
+    def fire(
+        self, name: str, overlap: Overlap, wish: Wish, passed: int, late: int, off: int
+    ) -> None:
+        kept = self._store.schedules.get(name)
+        if kept is None or kept.next_at is None:
+            self._save(name, overlap, 0, False, 0)
+        else:
+            self._store.pass_time(passed)
         job = self._store.job(wish._replace(again=None))
         self._do(fire(name, job, self._store.now, late, off))
 
-    @action(1, key=st.sampled_from(KEYS), owner=st.one_of(st.none(), BACK))
+    @action(2, key=st.sampled_from((KEYS[1], KEYS[1], KEYS[0])), owner=st.one_of(st.none(), BACK))
     def release_identity(self, key: str, owner: int | None) -> None:
         holder = None if owner is None else self._store.id_of(owner)
         self._do(
@@ -369,6 +378,8 @@ class History(RuleBasedStateMachine):
             rows = await self._same(Step("get", "", lambda engine: engine.get(ids)))
             self._store.rows = dict(zip(ids, rows, strict=True))
             self._ledger.stands(self._store.rows)
+            kept = await self._same(Step("schedules", "", lambda engine: engine.schedules()))
+            self._store.schedules = {schedule.name: schedule for schedule in kept}
             await self._same(look(self._store, self._turn))
         except AssertionError as error:
             shown = "\n".join(self._log[-SHOWN:])

@@ -16,7 +16,7 @@ from tenure.core.outcomes import Settled
 from tenure.core.query import CancelResult, Filter, Page, RequeueResult, Swept
 from tenure.core.schedule import Fired, Schedule, ScheduleChange, Tick
 from tenure.core.states import State
-from tenure.engines.protocol import Claim, Engine, Inserted
+from tenure.engines.protocol import Claim, Engine, Inserted, Prunable
 from tenure.errors import DuplicateJob, UniquenessConflict
 from tenure.testing.conformance.kit import NOW, job_id
 
@@ -108,6 +108,14 @@ def _kinds_of(step: Step, item: Any) -> Iterable[str]:
             yield type(item).__name__
 
 
+def is_final(row: JobRow) -> bool:
+    return row.state.final
+
+
+def is_running(row: JobRow) -> bool:
+    return row.state is State.RUNNING
+
+
 class Wish(NamedTuple):
     """A job to be inserted, but for its id. `again`: as the id of a job that was inserted before,
     counted from the latest."""
@@ -127,6 +135,7 @@ class Store:
         self.count = 0
         self.tickets: list[JobRow] = []
         self.rows: dict[str, JobRow | None] = {}
+        self.schedules: dict[str, Schedule] = {}
 
     def pass_time(self, microseconds: int) -> None:
         self.now += microseconds
@@ -136,27 +145,27 @@ class Store:
         """The id of a job, counted from the latest; now and then one that nobody inserted."""
         return job_id(max(self.count - 1 - back, 0) if back >= 0 else 999_999)
 
-    def aimed(self, back: int, *, final: bool) -> str:
-        """The id of a job that is final, or of one that runs, counted from the latest; else of any.
+    def aimed(self, back: int, state: Callable[[JobRow], bool]) -> str:
+        """The id of a job in such a state, counted from the latest; of any where there is none.
 
-        Now and then of any, whatever is asked for.
+        Now and then of any anyway. Jobs with a key are preferred every other time.
         """
-        fits = [
-            row.id
-            for row in self.rows.values()
-            if row is not None and (row.state.final if final else row.state is State.RUNNING)
-        ]
-        return fits[-1 - back % len(fits)] if fits and back % 4 else self.id_of(back)
+        there = [row for row in self.rows.values() if row is not None and state(row)]
+        fits = [row for row in there if row.unique_key is not None] if back % 2 else []
+        fits = fits or there
+        return fits[-1 - back % len(fits)].id if fits and back % 4 else self.id_of(back)
 
-    def key(self, back: int) -> dict[str, Any]:
-        """The unique key, and until when it is one, of a job that lives, counted from the latest;
-        nothing if none has any."""
-        found = [
-            {"unique_key": row.unique_key, "unique_until": row.unique_until}
+    def holder(self, back: int) -> JobRow | None:
+        """A living job that has a unique key, counted from the latest; every other time, one that
+        runs, if there is one."""
+        living = [
+            row
             for row in self.rows.values()
             if row is not None and row.unique_key is not None and not row.state.final
         ]
-        return found[-1 - back % len(found)] if found else {}
+        fits = list(filter(is_running, living)) if back % 2 else []
+        fits = fits or living
+        return fits[-1 - back % len(fits)] if fits else None
 
     def job(self, wish: Wish) -> NewJob:
         if wish.again is not None and wish.again < self.count:
@@ -185,6 +194,21 @@ class Store:
 
     def everything(self) -> list[str]:
         return [job_id(n) for n in range(self.count)]
+
+
+def cancel(ids: Sequence[str], force: bool, now: int) -> Step:
+    name = "force" if force else "cancel"
+    return Step(
+        name, f"{name} {ids} at {now}", lambda engine: engine.cancel(ids, force=force, now=now)
+    )
+
+
+def prune(kind: Prunable, before: int, where: Filter | None, limit: int) -> Step:
+    return Step(
+        f"prune {kind}",
+        f"prune {limit} {kind} before {before} of {where}",
+        lambda engine: engine.prune(kind, before, where=where, limit=limit),
+    )
 
 
 def save(name: str, schedule: Schedule, off: int) -> Step:
@@ -258,7 +282,6 @@ def look(store: Store, turn: int) -> Step:
         Step("find", f"{where} {page}", lambda engine: engine.find(where, page)),
         Step("stats", "", lambda engine: engine.stats(now=now)),
         Step("next_due", f"{tasks}", lambda engine: engine.next_due(QUEUES, tasks, now=now)),
-        Step("schedules", "", lambda engine: engine.schedules()),
         Step("workers", "", lambda engine: engine.workers(now=now)),
         Step("identity", key, lambda engine: engine.identity(key)),
         Step("read", f"{after}", read),
