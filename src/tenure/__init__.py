@@ -1,7 +1,7 @@
 """tenure: durable background work for Python, held on leases."""
 
 from tenure.context import JobContext
-from tenure.core.directives import Cancel, Discard, Retry, Snooze
+from tenure.core.directives import Cancel, Discard, Handoff, Retry, Snooze
 from tenure.core.job import Job, JobError, Progress
 from tenure.core.query import CancelResult, RequeueResult
 from tenure.core.retry import RetryPolicy
@@ -9,7 +9,8 @@ from tenure.core.states import State
 from tenure.errors import JobFailed, LeaseLost, TenureError
 from tenure.handles import JobHandle
 from tenure.service import QueueService
-from tenure.tasks import INJECTED, BoundTask, Task, TaskRef, task
+from tenure.signatures import INJECTED
+from tenure.tasks import BoundTask, Task, TaskRef, task
 
 __all__ = [
     "INJECTED",
@@ -17,6 +18,7 @@ __all__ = [
     "Cancel",
     "CancelResult",
     "Discard",
+    "Handoff",
     "Job",
     "JobContext",
     "JobError",

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 from tenure.clock import SYSTEM_CLOCK, Clock
+from tenure.core import codec, receipts
 from tenure.core.codec import printable
 from tenure.core.job import Job, JobRow, Progress
+from tenure.core.outcomes import Completed, Verdict
+from tenure.core.rules import decide
+from tenure.engines.protocol import Engine, Joined
 from tenure.errors import ConfigurationError, LeaseLost, Stopped
 from tenure.leases.lease import Lease
+from tenure.leases.suspension import Suspension
 
 Stopping = Literal["cancel", "timeout", "shutdown", "lost"]
 
@@ -18,11 +23,16 @@ class JobContext:
     """The job that this body runs, and its lease. Every method is non-blocking and thread-safe."""
 
     def __init__(
-        self, row: JobRow, lease: Lease, deadline: float | None, clock: Clock = SYSTEM_CLOCK
+        self,
+        row: JobRow,
+        lease: Lease,
+        clock: Clock = SYSTEM_CLOCK,
+        engine: Engine | None = None,
     ) -> None:
         self._row = row
-        self._deadline = deadline
         self._clock = clock
+        self._engine = engine
+        self._deadline: float | None = None
         self._stopping: Stopping | None = None
         self.lease = lease
 
@@ -58,6 +68,11 @@ class JobContext:
         return self._row.token
 
     @property
+    def receipt(self) -> str:
+        """A string with which any process can settle or extend, after `raise Handoff()`."""
+        return receipts.write(receipts.Receipt(self._row.id, self._row.token, self.worker))
+
+    @property
     def worker(self) -> str:
         """The id of the worker that runs this attempt."""
         return self._row.owner or ""
@@ -65,7 +80,7 @@ class JobContext:
     def remaining(self) -> float | None:
         """Seconds until this attempt's timeout, at least 0; None when it has none."""
         if self._deadline is None:
-            return None
+            return self._row.timeout
         return max(0.0, self._deadline - self._clock.monotonic())
 
     @property
@@ -91,12 +106,72 @@ class JobContext:
 
         Raises `ConfigurationError` if a number is not finite.
         """
-        for name, value in (("current", current), ("total", total)):
-            if value is not None and not math.isfinite(value):
-                raise ConfigurationError(f"{name} must be finite, not {value}")
-        self.lease.report(Progress(current, total, printable(message)[:1000]))
+        done = _number(current, "current")
+        whole = None if total is None else _number(total, "total")
+        self.lease.report(Progress(done, whole, printable(str(message)[:1000])[:1000]))
+
+    def join(self, connection: object) -> Suspension:
+        """`with`, `async with`: hold this job's own row in a transaction of yours.
+
+        Nobody can take the job over while the transaction is open, so the lease's deadline and its
+        renewal are suspended. End the transaction inside the block; when the block is left, one
+        extension decides whether the lease still holds. On SQLite the open transaction holds the
+        whole file: keep it shorter than a lease, or every other worker loses its leases.
+
+        `connection` is as for `complete_in`. Raises `LeaseLost` if the job is no longer held.
+        """
+        self._joined(connection).hold(self._row)
+        return self.lease.suspended()
+
+    async def complete_in(self, connection: object, result: Any = None) -> None:
+        """Complete this job inside a transaction of yours, so that it and its effects are one.
+
+        `connection` is on the database that keeps the jobs, and in a writing transaction (SQLite:
+        a `sqlite3.Connection` after `BEGIN IMMEDIATE`). What the body returns afterwards is not
+        stored. If the transaction is rolled back, the attempt ends as the body does.
+
+        Raises `LeaseLost` if the job is no longer held under this token: let it roll the
+        transaction back. Raises `PayloadError` for a result that cannot be stored.
+        """
+        self.complete_in_sync(connection, result)
+
+    def complete_in_sync(self, connection: object, result: Any = None) -> None:
+        """`complete_in` for `def` bodies. On the connection's own thread."""
+        joined = self._joined(connection)
+        data = codec.encode_result(result, self._store().traits.max_payload)
+        settlement = decide(self._row, Completed(data), now=self._row.started_at or 0)
+        [answer] = joined.settle([settlement])
+        if answer.verdict is Verdict.LOST:
+            raise LeaseLost(f"job {self.job_id} is no longer held under token {self.token}")
+
+    def _joined(self, connection: object) -> Joined:
+        return self._store().join(connection)
+
+    def _store(self) -> Engine:
+        if self._engine is None:
+            raise ConfigurationError("this context belongs to no worker, so it has no store")
+        return self._engine
+
+    # What follows is the worker's.
+
+    def begin(self) -> None:
+        """The body starts: its timeout counts from now."""
+        if self._row.timeout is not None:
+            self._deadline = self._clock.monotonic() + self._row.timeout
+            self.lease.limit = self._deadline
 
     def stop(self, reason: Stopping) -> None:
-        """Tell the body to end; called by the worker. The first reason stays."""
+        """Tell the body to end. The first reason stays."""
         if self._stopping is None:
             self._stopping = reason
+
+
+def _number(value: float, name: str) -> float:
+    """A plain number: a report that cannot be stored would hold up the renewal that carries it."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ConfigurationError(f"{name} must be a number, not {value!r}") from error
+    if not math.isfinite(number):
+        raise ConfigurationError(f"{name} must be finite, not {value}")
+    return number

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import cached_property
 from typing import Any, TypedDict
 
 import msgspec
 
 from tenure.core import codec
 from tenure.core.durations import SECOND, Seconds, instant, micros
-from tenure.core.job import PRIORITY_MAX, PRIORITY_MIN
+from tenure.core.job import PRIORITY_MAX, PRIORITY_MIN, NewJob
 from tenure.core.retry import RetryPolicy
 from tenure.errors import ConfigurationError, InvalidArguments, PayloadError
 
 NAME_MAX = 255
 ATTEMPTS_MAX = 32_767
 TAGS_MAX = 32
+METADATA_MAX = 64 * 1024
+DESCRIPTION_MAX = 1000
 DELAY_MAX = 100 * 366 * 86_400.0
 
 
@@ -41,7 +44,7 @@ class TaskChanges(TypedDict, total=False):
     description: str | None
 
 
-class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
+class TaskOptions(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """How a task's jobs are kept and run.
 
     - `name`: the task's name in the store; by default the function's. `aliases`: older names that
@@ -55,7 +58,8 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
     - `expires_in` (seconds) or `expires_at` (aware datetime): not started after, retries included.
     - `max_lapses`: 0 to 32,767 crashed or frozen workers before the job is failed. Default 3.
     - `max_interruptions`: 0 to 32,767 shutdowns before one counts as an error. Default 3.
-    - `tags`: up to 32 words. `metadata`: a JSON object of yours. `description`: one line.
+    - `tags`: up to 32 words. `metadata`: a JSON object of yours, up to 64 KiB. `description`: up
+      to 1,000 characters.
 
     Raises `ConfigurationError` naming the option and what is allowed.
     """
@@ -99,9 +103,10 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
         self._check_texts()
 
     def _check_times(self) -> None:
-        for one, other in (("delay", "run_at"), ("expires_in", "expires_at")):
-            if getattr(self, one) and getattr(self, other) is not None:
-                raise ConfigurationError(f"{one} and {other} exclude each other")
+        if self.delay and self.run_at is not None:
+            raise ConfigurationError("delay and run_at exclude each other")
+        if self.expires_in is not None and self.expires_at is not None:
+            raise ConfigurationError("expires_in and expires_at exclude each other")
         micros(self.delay, "delay", maximum=DELAY_MAX)
         if self.expires_in is not None:
             micros(self.expires_in, "expires_in", maximum=DELAY_MAX)
@@ -111,14 +116,17 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
             instant(self.expires_at, "expires_at")
 
     def _check_texts(self) -> None:
-        if not isinstance(self.metadata, Mapping):
-            raise ConfigurationError(f"metadata must be a mapping, not {self.metadata!r}")
-        if self.description is not None and not isinstance(self.description, str):
-            raise ConfigurationError(f"description must be text, not {self.description!r}")
+        text = self.description
+        if text is None:
+            return
+        if not isinstance(text, str):
+            raise ConfigurationError(f"description must be text, not {type(text).__name__}")
+        if len(text) > DESCRIPTION_MAX:
+            raise ConfigurationError(
+                f"description may have {DESCRIPTION_MAX} characters, not {len(text)}"
+            )
         try:
-            codec.encode(self.metadata, "metadata")
-            if self.description is not None:
-                codec.check_text(self.description, "description")
+            codec.check_text(text, "description")
         except PayloadError as error:
             raise ConfigurationError(str(error)) from error
 
@@ -142,6 +150,30 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
     def timeout_seconds(self) -> float | None:
         return None if self.timeout is None else micros(self.timeout, "timeout") / SECOND
 
+    @cached_property
+    def of_job(self) -> Mapping[str, Any]:
+        """What these options say of every job, as fields of `NewJob`; defaults are left out."""
+        values = {
+            "queue": self.queue,
+            "priority": self.priority,
+            "delay": self.delay_us,
+            "run_at": self.run_at_us,
+            "expires_in": self.expires_in_us,
+            "expires_at": self.expires_at_us,
+            "max_attempts": self.max_attempts,
+            "max_lapses": self.max_lapses,
+            "max_interruptions": self.max_interruptions,
+            "timeout": self.timeout_seconds,
+            "retry": self.retry,
+            "tags": self.tags,
+            "metadata": self.metadata,
+            "description": self.description,
+        }
+        return {name: value for name, value in values.items() if value != _DEFAULTS[name]}
+
+
+_DEFAULTS = msgspec.structs.asdict(NewJob(id="", task=""))
+
 
 def changed(options: TaskOptions, changes: TaskChanges) -> TaskOptions:
     """A checked copy with some options replaced.
@@ -160,6 +192,8 @@ def changed(options: TaskOptions, changes: TaskChanges) -> TaskOptions:
     for name in ("aliases", "tags"):
         if name in values:
             values[name] = _names(values[name], name)
+    if "metadata" in values:
+        values["metadata"] = _kept(values["metadata"])
     return msgspec.structs.replace(options, **values)
 
 
@@ -189,6 +223,19 @@ def _names(value: Any, what: str) -> tuple[str, ...]:
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise ConfigurationError(f"{what} must be a list of names, not {value!r}")
     return tuple(value)
+
+
+def _kept(metadata: Any) -> Any:
+    """Metadata as it will be read back, so that later changes by the caller have no part in it."""
+    if not isinstance(metadata, Mapping):
+        raise ConfigurationError(f"metadata must be a mapping, not {type(metadata).__name__}")
+    try:
+        data = codec.encode(metadata, "metadata")
+    except PayloadError as error:
+        raise ConfigurationError(str(error)) from error
+    if len(data) > METADATA_MAX:
+        raise ConfigurationError(f"metadata may have {METADATA_MAX} bytes, not {len(data)}")
+    return codec.decode(data)
 
 
 def _whole(value: Any, name: str, low: int, high: int) -> None:

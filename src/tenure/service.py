@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
-import asyncio
-import atexit
-import os
-import weakref
+import inspect
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, overload
 
-from tenure.clock import IdSource
-from tenure.core.durations import Seconds
+import anyio.to_thread
+
+from tenure.core.durations import SECOND, Seconds, micros
+from tenure.core.insertion import Inserted
 from tenure.core.job import Job, NewJob
-from tenure.core.query import CancelResult, Filter, Page, QueueStats, RequeueResult, Swept
+from tenure.core.query import CancelResult, RequeueResult, Swept
 from tenure.core.states import State
+from tenure.engines.direct import Blocking
 from tenure.engines.open import open_engine
 from tenure.engines.protocol import Engine
-from tenure.errors import ConfigurationError, JobNotFound, PayloadError
-from tenure.handles import JobHandle, Waiter
+from tenure.errors import ConfigurationError, InvalidArguments, JobNotFound
+from tenure.handles import JobHandle
+from tenure.joining import Using
+from tenure.lifetime import Lifetime
+from tenure.lookups import SWEEP_MAX, checked_ids, count, page, selection
 from tenure.loops import Home
 from tenure.observe.hooks import Hooks
 from tenure.options import TaskChanges, TaskOptions, changed
+from tenure.queues import Queues
+from tenure.receipts import Receipts
+from tenure.receiving import Receiver, Receiving, receive_options
 from tenure.settings import load
-from tenure.tasks import BoundTask, Decorator, Task, TaskRef, TaskSet
+from tenure.tasks import BoundTask, Decorator, Task, TaskRef, TaskSet, bound_tasks
 from tenure.worker.options import WorkerChanges, WorkerOptions
 from tenure.worker.worker import Worker
 
@@ -34,6 +41,9 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+
+
+log = logging.getLogger("tenure")
 
 
 class QueueService:
@@ -64,14 +74,16 @@ class QueueService:
         self.tasks.collect(tasks)
         self.hooks = Hooks()
         self.queues = Queues(self)
-        self._ids = IdSource()
+        self.receipts = Receipts(self)
         self._home = Home()
-        self._engine = open_engine(self.settings.url)
-        self._pid = os.getpid()
-        self._opened = False
-        self._opening: asyncio.Task[None] | None = None
-        self._waiter: Waiter | None = None
-        self._waiter_loop: asyncio.AbstractEventLoop | None = None
+        self._receiving = Receiving(self)
+        try:
+            self._life = Lifetime(lambda: open_engine(self.settings.url), self._at_exit)
+        except ConfigurationError as error:
+            if url is not None:
+                raise
+            raise ConfigurationError(f"TENURE_URL or [tool.tenure] url: {error}") from error
+        self._life.before_close = self._receiving.close
 
     # Declaring tasks
 
@@ -123,22 +135,28 @@ class QueueService:
         `await jobs.enqueue_many([resize.bind(path) for path in paths])`. Handles come in the
         order given. Raises as `enqueue` does.
         """
-        bound = list(tasks)
-        limit = self._engine.traits.max_payload
-        new = [self._new_job(item, limit) for item in bound]
+        bound = bound_tasks(tasks)
+        new = self._new_jobs(bound)
         if not new:
             return []
         inserted = await self._run(lambda engine: engine.insert(new))
-        return [
-            JobHandle(self, answer.id, created=answer.created, task=item.task)
-            for answer, item in zip(inserted, bound, strict=True)
-        ]
+        return self._handles(bound, inserted)
+
+    def using(self, connection: object) -> Using:
+        """Enqueue inside the caller's own transaction, on the caller's connection.
+
+        `await jobs.using(connection).enqueue(resize, "a.jpg")`: the job is there if and when the
+        caller commits. On SQLite the connection is a `sqlite3.Connection` to the same file after
+        `BEGIN IMMEDIATE`. Raises `ConfigurationError` saying what to do for any other.
+        """
+        return Using(self, connection)
 
     # Looking after jobs
 
     async def get(self, job_id: str) -> Job:
         """The job with this id. Raises `JobNotFound`."""
-        [row] = await self._run(lambda engine: engine.get([job_id]))
+        ids = checked_ids((job_id,))
+        [row] = await self._run(lambda engine: engine.get(ids))
         if row is None:
             raise JobNotFound(f"no job has the id {job_id!r}")
         return Job(row)
@@ -157,21 +175,22 @@ class QueueService:
         before: str | None = None,
     ) -> list[Job]:
         """Jobs that match, newest first: up to `limit` (1 to 1,000) older than the id `before`."""
-        where = Filter(states=_states(states), tasks=tuple(tasks), queues=tuple(queues))
-        page = Page(limit=limit, before=before)
-        rows = await self._run(lambda engine: engine.find(where, page))
+        where, part = selection(states, tasks, queues), page(limit, before)
+        rows = await self._run(lambda engine: engine.find(where, part))
         return [Job(row) for row in rows]
 
     async def wait(self, job_id: str, *, timeout: Seconds | None = None) -> Job:
         """The final job, once it has ended.
 
-        `timeout` is in seconds; None waits for ever. Raises `TimeoutError` (the job goes on) and
-        `JobNotFound`.
+        `timeout` is in seconds; None waits for ever, 0 only looks. Raises `TimeoutError` (the job
+        goes on) and `JobNotFound`.
         """
+        checked_ids((job_id,))
+        limit = None if timeout is None else micros(timeout, "timeout") / SECOND
 
         async def wait() -> Job:
-            await self._open()
-            return Job(await self._waiting().wait(job_id, timeout))
+            await self._life.open()
+            return Job(await self._life.waiter().wait(job_id, limit))
 
         return await self._home.run(wait)
 
@@ -182,11 +201,13 @@ class QueueService:
         first, it has completed. `force` ends running jobs at once and takes their lease away:
         whatever their bodies do later is refused.
         """
-        return await self._run(lambda engine: engine.cancel(job_ids, force=force))
+        ids = checked_ids(job_ids)
+        return await self._run(lambda engine: engine.cancel(ids, force=force))
 
     async def requeue(self, *job_ids: str) -> RequeueResult:
         """Make ended jobs pending again, with fresh budgets and no expiry."""
-        return await self._run(lambda engine: engine.requeue(job_ids))
+        ids = checked_ids(job_ids)
+        return await self._run(lambda engine: engine.requeue(ids))
 
     # Running
 
@@ -202,14 +223,37 @@ class QueueService:
             log_success=self.settings.log_success,
         )
         changes = defaults.changed(options)
-        return Worker(self._engine, self.tasks, changes, hooks=self.hooks, prepare=self.open)
+        return Worker(self._life.engine, self.tasks, changes, hooks=self.hooks, prepare=self.open)
+
+    def receive(
+        self,
+        *queues: str,
+        tasks: Iterable[Task[..., Any] | TaskRef | str] | None = None,
+        limit: int = 10,
+        wait: Seconds = 0,
+        lease: Seconds | None = None,
+    ) -> Receiver:
+        """Claim jobs by hand: up to `limit` (1 to 1,000) of these queues (none: `default`).
+
+        `async with jobs.receive("mail", limit=10) as deliveries` gives all at once, `async for
+        delivery in jobs.receive("mail")` one by one. Each delivery is an async context manager
+        whose block ends the job; its lease is kept from the claim on. What was not started when
+        the block or the loop ends is given back.
+
+        `tasks` (None: any name) are tasks or their names. If nothing is due, up to `wait` seconds
+        are waited for it. `lease` is in seconds. Raises `ConfigurationError`.
+        """
+        length = self.settings.lease if lease is None else lease
+        return Receiver(self, receive_options(queues, tasks, limit, wait, length))
 
     async def sweep(self, limit: int = 500) -> list[Swept]:
-        """Expire what is overdue and take back what lapsed, of any task; up to `limit` of each.
+        """Expire what is overdue and take back what lapsed, of any task.
 
-        Workers do this by themselves; this is for hosts without one.
+        Up to `limit` (1 to 10,000) of each. Workers do this by themselves; this is for hosts
+        without one.
         """
-        return await self._run(lambda engine: engine.sweep(limit))
+        most = count(limit, SWEEP_MAX)
+        return await self._run(lambda engine: engine.sweep(most))
 
     # Living
 
@@ -219,11 +263,15 @@ class QueueService:
 
     async def open(self) -> None:
         """Open the service now, not at first use. Raises `EngineUnavailable` or `SchemaError`."""
-        await self._home.run(self._open)
+        await self._home.run(self._life.open)
 
     async def close(self) -> None:
         """Close the service. It may be opened again; closing twice does nothing."""
-        await self._home.run(self._close)
+        if self._home.has_portal:
+            await anyio.to_thread.run_sync(self._shut)
+        elif self._life.begun:
+            await self._home.run(self._life.close)
+        self._close_direct()
 
     @asynccontextmanager
     async def lifespan(self, app: object = None) -> AsyncIterator[None]:
@@ -234,7 +282,7 @@ class QueueService:
     @property
     def url(self) -> str:
         """Where the jobs are kept, without secrets."""
-        return self._engine.url
+        return self._life.engine.url
 
     @property
     def sync(self) -> SyncQueueService:
@@ -255,120 +303,75 @@ class QueueService:
     def _bind(self, task: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> BoundTask[Any]:
         if isinstance(task, str):
             task = self.tasks.get(task)
+        if isinstance(task, Task | TaskRef):
+            bound: BoundTask[Any] = task.bind(*args, **kwargs)
+            return bound
         if isinstance(task, BoundTask):
+            if args or kwargs:
+                raise InvalidArguments(f"{task.name} is bound already and takes no arguments")
             return task
-        if not isinstance(task, Task | TaskRef):
+        if inspect.iscoroutine(task):
+            task.close()
             raise ConfigurationError(
-                f"task must be a Task, a TaskRef or a task's name, not {task!r}; "
-                "was the function decorated with @jobs.task?"
+                "the task was called; give it and its arguments apart: enqueue(task, argument)"
             )
-        bound: BoundTask[Any] = task.bind(*args, **kwargs)
-        return bound
-
-    def _new_job(self, bound: BoundTask[Any], limit: int) -> NewJob:
-        if len(bound.payload) > limit:
-            raise PayloadError(
-                f"{bound.name}: the arguments are {len(bound.payload)} bytes; {limit} are allowed"
-            )
-        spec = bound.spec
-        return NewJob(
-            id=self._ids(),
-            task=bound.name,
-            queue=spec.queue,
-            priority=spec.priority,
-            payload=bound.payload,
-            delay=spec.delay_us,
-            run_at=spec.run_at_us,
-            expires_in=spec.expires_in_us,
-            expires_at=spec.expires_at_us,
-            max_attempts=spec.max_attempts,
-            max_lapses=spec.max_lapses,
-            max_interruptions=spec.max_interruptions,
-            timeout=spec.timeout_seconds,
-            retry=spec.retry,
-            tags=spec.tags,
-            metadata=spec.metadata,
-            description=spec.description,
+        raise ConfigurationError(
+            f"task must be a Task, a TaskRef or a task's name, not {task!r}; "
+            "was the function decorated with @jobs.task?"
         )
+
+    def _new_jobs(self, bound: Iterable[BoundTask[Any]]) -> list[NewJob]:
+        limit = self._life.engine.traits.max_payload
+        new_id = self._life.ids
+        return [item.new_job(new_id(), limit) for item in bound]
+
+    def _handles(
+        self, bound: Iterable[BoundTask[R]], inserted: Iterable[Inserted]
+    ) -> list[JobHandle[R]]:
+        return [
+            JobHandle(self, answer.id, created=answer.created, task=item.task)
+            for answer, item in zip(inserted, bound, strict=True)
+        ]
+
+    def _put(self, tasks: Iterable[BoundTask[R]]) -> list[JobHandle[R]]:
+        """`enqueue_many` of the blocking face: on this thread if the engine can do so."""
+        bound = bound_tasks(tasks)  # here, as reading a generator runs the caller's code
+        engine = self._life.engine
+        if not isinstance(engine, Blocking):
+            return self._home.run_sync(lambda: self.enqueue_many(bound))
+        self._home.refuse_to_block()
+        new = self._new_jobs(bound)
+        return self._handles(bound, engine.direct().insert(new)) if new else []
 
     async def _run(self, operation: Callable[[Engine], Awaitable[T]]) -> T:
         async def run() -> T:
-            await self._open()
-            return await operation(self._engine)
+            await self._life.open()
+            return await operation(self._life.engine)
 
         return await self._home.run(run)
 
-    async def _open(self) -> None:
-        """Open the engine if it is not; on the home loop. Concurrent callers share one opening."""
-        if self._pid != os.getpid():
-            self._leave_parent()
-        if self._opened:
-            return
-        opening = self._opening
-        if opening is None or opening.done():
-            opening = self._opening = asyncio.create_task(self._open_engine())
-        await asyncio.shield(opening)
-
-    async def _open_engine(self) -> None:
-        await self._engine.__aenter__()
-        self._opened = True
-        atexit.register(_close_at_exit, weakref.ref(self))
-
-    async def _close(self) -> None:
-        if self._pid != os.getpid() or not self._opened:
-            return
-        self._opened = False
-        if self._waiter is not None and self._waiter_loop is asyncio.get_running_loop():
-            await self._waiter.close()
-        self._waiter = None
-        await self._engine.__aexit__(None, None, None)
-
-    def _leave_parent(self) -> None:
-        """In a forked child: begin unopened, and never touch what belongs to the parent."""
-        _INHERITED.append((self._engine, self._waiter))
-        self._engine = open_engine(self.settings.url)
-        self._pid = os.getpid()
-        self._opened = False
-        self._opening = None
-        self._waiter = None
-
-    def _waiting(self) -> Waiter:
-        loop = asyncio.get_running_loop()
-        if self._waiter is None or self._waiter_loop is not loop:
-            self._waiter, self._waiter_loop = Waiter(self._engine), loop
-        return self._waiter
-
-    def _shut(self) -> None:
+    def _shut(self, timeout: float | None = None) -> None:
         """Close from a plain thread and end the portal."""
-        if self._opened and self._pid == os.getpid():
-            self._home.run_sync(self._close)
-        self._home.leave()
+        if self._life.begun:
+            self._home.run_last(self._life.close, timeout)
+        else:
+            self._home.leave()
+        self._close_direct()
+
+    def _close_direct(self) -> None:
+        """Let go of the connection of the blocking face, if it has one of its own."""
+        engine = self._life.engine
+        if isinstance(engine, Blocking):
+            engine.direct().close()
+
+    def _at_exit(self) -> None:
+        try:
+            self._shut(_EXIT_SECONDS)
+        except Exception as error:
+            log.warning("%s could not be closed at exit: %s", self.url, error)
+
+    def __repr__(self) -> str:
+        return f"<QueueService {self.url}>"
 
 
-class Queues:
-    """What concerns whole queues: `jobs.queues`."""
-
-    def __init__(self, service: QueueService) -> None:
-        self._service = service
-
-    async def stats(self, *queues: str) -> list[QueueStats]:
-        """The depth of these queues by state; of all that hold jobs, if none is named."""
-        return await self._service._run(lambda engine: engine.stats(queues))
-
-
-_INHERITED: list[Any] = []
-
-
-def _states(states: Iterable[State | str]) -> tuple[State, ...]:
-    names = [states] if isinstance(states, str) else states
-    try:
-        return tuple(State(name) for name in names)
-    except ValueError:
-        allowed = ", ".join(State)
-        raise ConfigurationError(f"states must be of {allowed}; not {states!r}") from None
-
-
-def _close_at_exit(reference: weakref.ref[QueueService]) -> None:
-    service = reference()
-    if service is not None:
-        service._shut()
+_EXIT_SECONDS = 10.0

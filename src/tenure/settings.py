@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from tenure.core.lease import DEFAULT_LEASE, lease_times
 from tenure.errors import ConfigurationError
 
 DEFAULT_URL = "sqlite:///tenure.db"
+CONCURRENCY_MAX = 10_000
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +33,25 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     log_success: bool = False
 
     def __post_init__(self) -> None:
+        if not isinstance(self.url, str):
+            raise ConfigurationError(f"url must be text, not {type(self.url).__name__}")
         lease_times(self.lease)
+        whole = isinstance(self.concurrency, int) and not isinstance(self.concurrency, bool)
+        if not whole or not 1 <= self.concurrency <= CONCURRENCY_MAX:
+            raise ConfigurationError(
+                f"concurrency must be an integer from 1 to {CONCURRENCY_MAX}, "
+                f"not {self.concurrency!r}"
+            )
+        if not isinstance(self.log_success, bool):
+            raise ConfigurationError(f"log_success must be a bool, not {self.log_success!r}")
+
+    def __repr__(self) -> str:
+        """Without the URL's secrets: settings end up in logs and tracebacks."""
+        scheme = self.url.partition("://")[0]
+        return f"Settings(url='{scheme}://...', lease={self.lease!r}, ...)"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [("url", "..."), ("lease", self.lease)]
 
 
 def load(arguments: Mapping[str, Any], folder: Path | None = None) -> Settings:
@@ -43,7 +61,7 @@ def load(arguments: Mapping[str, Any], folder: Path | None = None) -> Settings:
     the `pyproject.toml` in `folder` (default: the current one). Raises `ConfigurationError` naming
     the source for an unknown key or a bad value.
     """
-    values = _from_pyproject(folder or Path.cwd())
+    values = _from_pyproject(folder or Path())
     values |= _from_environment(os.environ)
     values |= {name: value for name, value in arguments.items() if value is not None}
     return Settings(**values)
@@ -66,7 +84,7 @@ def configured_app(folder: Path | None = None) -> str | None:
     app = os.environ.get("TENURE_APP")
     if app:
         return app
-    file, table = _pyproject(folder or Path.cwd())
+    file, table = _pyproject(folder or Path())
     app = table.get("app")
     if app is not None and not isinstance(app, str):
         raise ConfigurationError(f"{file}: [tool.tenure] app must be text, not {app!r}")
@@ -75,7 +93,7 @@ def configured_app(folder: Path | None = None) -> str | None:
 
 def configured_url(folder: Path | None = None) -> str | None:
     """The URL that was configured for the surroundings; None if nobody did."""
-    _, table = _pyproject(folder or Path.cwd())
+    _, table = _pyproject(folder or Path())
     url = os.environ.get("TENURE_URL") or table.get("url")
     return None if url is None else str(url)
 
@@ -84,13 +102,12 @@ def _pyproject(folder: Path) -> tuple[Path, dict[str, Any]]:
     """The file that may hold settings, and its `[tool.tenure]`."""
     file = folder / "pyproject.toml"
     try:
-        with file.open("rb") as stream:
-            table: dict[str, Any] = tomllib.load(stream).get("tool", {}).get("tenure", {})
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        text = file.read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError, PermissionError, IsADirectoryError):
         return file, {}
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise ConfigurationError(f"{file} is not valid TOML: {error}") from error
-    return file, table
+    return file, _table_in(text, file) if "tenure" in text else {}
 
 
 def _from_pyproject(folder: Path) -> dict[str, Any]:
@@ -102,13 +119,30 @@ def _from_pyproject(folder: Path) -> dict[str, Any]:
     return _typed(settings, lambda name: f"{file}: [tool.tenure] {name}", strict=True)
 
 
-def _typed(values: Mapping[str, Any], source: Any, *, strict: bool) -> dict[str, Any]:
+def _table_in(text: str, file: Path) -> dict[str, Any]:
+    import tomllib  # here, as few need it and every start would pay for it
+
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"{file} is not valid TOML: {error}") from error
+    tool = document.get("tool", {})
+    table = tool.get("tenure", {}) if isinstance(tool, dict) else {}
+    if not isinstance(table, dict):
+        raise ConfigurationError(f"{file}: tool.tenure must be a table")
+    return table
+
+
+def _typed(
+    values: Mapping[str, Any], source: Callable[[str], str], *, strict: bool
+) -> dict[str, Any]:
     types = {field.name: field.type for field in msgspec.structs.fields(Settings)}
     typed: dict[str, Any] = {}
     for name, value in values.items():
         kind = float if name == "lease" else types[name]
         try:
             typed[name] = msgspec.convert(value, kind, strict=strict)
-        except msgspec.ValidationError as error:
+            Settings(**{name: typed[name]})
+        except (msgspec.ValidationError, ConfigurationError) as error:
             raise ConfigurationError(f"{source(name)}: {error}") from error
     return typed

@@ -1,7 +1,8 @@
-"""Tasks: code known by name, and the way of arguments into a payload and back."""
+"""Tasks: code known by name."""
 
 from __future__ import annotations
 
+import copy
 import functools
 import importlib
 import inspect
@@ -9,11 +10,12 @@ import pkgutil
 import typing
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from types import ModuleType
-from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 import anyio.to_thread
 
 from tenure.core import codec
+from tenure.core.job import NewJob
 from tenure.errors import (
     ConfigurationError,
     InvalidArguments,
@@ -22,113 +24,11 @@ from tenure.errors import (
     UnknownTask,
 )
 from tenure.options import TaskChanges, TaskOptions, changed, check_name
+from tenure.signatures import Signature, largest_of, object_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
-
-
-class _Injected:
-    def __repr__(self) -> str:
-        return "INJECTED"
-
-
-INJECTED: Final[Any] = _Injected()
-"""The default of a parameter that is filled when the job runs, never by who enqueues it."""
-
-
-class Signature:
-    """The parameters of a function, split into arguments and injected ones."""
-
-    def __init__(self, function: Callable[..., Any], name: str) -> None:
-        self._function = function
-        self._task = name
-        parameters = inspect.signature(function).parameters.values()
-        self._parameters = {p.name: p for p in parameters if p.default is not INJECTED}
-        self.injected = tuple(p.name for p in parameters if p.default is INJECTED)
-        self._binder = inspect.Signature(list(self._parameters.values()))
-
-    @functools.cached_property
-    def hints(self) -> Mapping[str, Any]:
-        """The annotations, resolved at first use, when every module has been imported."""
-        try:
-            return typing.get_type_hints(self._function, include_extras=True)
-        except Exception as error:
-            raise ConfigurationError(
-                f"the annotations of task {self._task} cannot be resolved: {error}"
-            ) from error
-
-    def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
-        """The payload of a call: a JSON object by parameter name.
-
-        Raises `InvalidArguments` or `PayloadError`, naming the argument.
-        """
-        for name in self.injected:
-            if name in kwargs:
-                raise InvalidArguments(f"{self._task}: {name} is injected and cannot be given")
-        try:
-            bound = self._binder.bind(*args, **kwargs).arguments
-        except TypeError as error:
-            raise InvalidArguments(f"{self._task}: {error}") from error
-        payload = b"{" + b",".join(self._member(name, bound[name]) for name in bound) + b"}"
-        try:
-            self.decode(codec.decode(payload))
-        except PayloadError as error:
-            raise InvalidArguments(f"{self._task}: {error}") from error
-        return payload
-
-    def decode(self, values: Any) -> tuple[list[Any], dict[str, Any]]:
-        """The positional and keyword arguments of a payload, as the annotated types.
-
-        Raises `PayloadError` naming the argument that is missing, unknown or of a wrong type.
-        """
-        if not isinstance(values, dict):
-            raise PayloadError(f"the payload is a {type(values).__name__}, not an object")
-        unknown = values.keys() - self._parameters.keys()
-        if unknown:
-            raise PayloadError(f"unknown argument {min(unknown)!r}")
-        args: list[Any] = []
-        kwargs: dict[str, Any] = {}
-        for name, parameter in self._parameters.items():
-            if name in values:
-                self._place(parameter, values[name], args, kwargs)
-            elif parameter.default is parameter.empty and parameter.kind not in _VARIADIC:
-                raise PayloadError(f"missing argument {name!r}")
-            elif parameter.kind is parameter.POSITIONAL_ONLY:
-                args.append(parameter.default)
-        return args, kwargs
-
-    def annotation(self, name: str) -> Any:
-        """The resolved annotation of a parameter, or of `return`; `Any` where there is none."""
-        return self.hints.get(name, Any)
-
-    def _member(self, name: str, value: Any) -> bytes:
-        return codec.encode(name) + b":" + codec.encode(value, name)
-
-    def _place(
-        self,
-        parameter: inspect.Parameter,
-        value: Any,
-        args: list[Any],
-        kwargs: dict[str, Any],
-    ) -> None:
-        name, annotation = parameter.name, self.annotation(parameter.name)
-        if parameter.kind is parameter.VAR_POSITIONAL:
-            items = codec.convert(value, list[Any], name)
-            # Everything before *args must be positional for the rest to land there.
-            args.extend(kwargs.values())
-            kwargs.clear()
-            args.extend(codec.convert(v, annotation, f"{name}[{i}]") for i, v in enumerate(items))
-        elif parameter.kind is parameter.VAR_KEYWORD:
-            extra = codec.convert(value, dict[str, Any], name)
-            kwargs |= {k: codec.convert(v, annotation, f"{name}.{k}") for k, v in extra.items()}
-        elif parameter.kind is parameter.POSITIONAL_ONLY:
-            args.append(codec.convert(value, annotation, name))
-        else:
-            kwargs[name] = codec.convert(value, annotation, name)
-
-
-_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 class Task(Generic[P, R]):
@@ -138,16 +38,16 @@ class Task(Generic[P, R]):
     """
 
     def __init__(self, function: Callable[P, Any], spec: TaskOptions) -> None:
-        if not callable(function):
-            raise ConfigurationError(f"a task must be a function, not {function!r}")
+        _check_function(function)
         self.function = function
         self.spec = spec
-        self.name = check_name(spec.name or getattr(function, "__name__", ""), "name")
-        self.is_async = inspect.iscoroutinefunction(function)
+        self.name = check_name(spec.name or _name_of(function), "name")
+        self.is_async = any(map(inspect.iscoroutinefunction, _bodies(function)))
         self.signature = Signature(function, self.name)
-        functools.update_wrapper(self, function)
+        # Not what a function carries in its __dict__: that could be `name`, or `options`.
+        functools.update_wrapper(self, function, updated=())
 
-    async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    async def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the body directly: no job, no lease, no retry."""
         if self.is_async:
             result: R = await self.function(*args, **kwargs)
@@ -157,11 +57,12 @@ class Task(Generic[P, R]):
 
     def options(self, **changes: Unpack[TaskChanges]) -> Task[P, R]:
         """A copy with some options changed and everything else kept."""
-        if "name" in changes:
-            raise InvalidArguments("name belongs to the task; it cannot be changed for a call")
-        return Task(self.function, changed(self.spec, changes))
+        _refuse_names(changes, "cannot be changed for a call")
+        twin = copy.copy(self)
+        twin.spec = changed(self.spec, changes)
+        return twin
 
-    def bind(self, *args: P.args, **kwargs: P.kwargs) -> BoundTask[R]:
+    def bind(self, /, *args: P.args, **kwargs: P.kwargs) -> BoundTask[R]:
         """The task with checked and encoded arguments, for `enqueue_many`."""
         return BoundTask(self.name, self.signature.encode(args, kwargs), self.spec, self)
 
@@ -183,24 +84,33 @@ class Task(Generic[P, R]):
 
 
 class TaskRef:
-    """A task whose code lives elsewhere: its name and options. Arguments are given by keyword."""
+    """A task whose code lives elsewhere: its name and options.
+
+    Arguments are given by keyword; what the function calls `*args` and `**kwargs` by these names,
+    as a list and as a mapping.
+    """
 
     def __init__(self, name: str, /, **options: Unpack[TaskChanges]) -> None:
         self.name = check_name(name, "name")
+        _refuse_names(options, "are given where the code is")
         self.spec = changed(TaskOptions(), options)
 
     def options(self, **changes: Unpack[TaskChanges]) -> TaskRef:
         """A copy with some options changed and everything else kept."""
-        copy = TaskRef(self.name)
-        copy.spec = changed(self.spec, changes)
-        return copy
+        _refuse_names(changes, "are given where the code is")
+        twin = TaskRef(self.name)
+        twin.spec = changed(self.spec, changes)
+        return twin
 
-    def bind(self, *args: Any, **kwargs: Any) -> BoundTask[Any]:
+    def bind(self, /, *args: Any, **kwargs: Any) -> BoundTask[Any]:
         """The task with encoded arguments; they must be given by keyword."""
         if args:
             raise InvalidArguments(f"{self.name}: arguments of a TaskRef are given by keyword")
-        members = (codec.encode(n) + b":" + codec.encode(v, n) for n, v in kwargs.items())
-        return BoundTask(self.name, b"{" + b",".join(members) + b"}", self.spec, None)
+        try:
+            payload = object_of(kwargs)
+        except PayloadError as error:
+            raise PayloadError(f"{self.name}: {error}") from error
+        return BoundTask(self.name, payload, self.spec, None)
 
     def __repr__(self) -> str:
         return f"<TaskRef {self.name}>"
@@ -218,6 +128,32 @@ class BoundTask(Generic[R_co]):
         self.payload = payload
         self.spec = spec
         self.task = task
+
+    def new_job(self, id: str, limit: int) -> NewJob:
+        """The job to insert. Raises `PayloadError` if the payload has more than `limit` bytes."""
+        size = len(self.payload)
+        if size > limit:
+            raise PayloadError(
+                f"{self.name}: the arguments are {size} bytes, most of them in "
+                f"{largest_of(self.payload)!r}; {limit} are allowed"
+            )
+        return NewJob(id=id, task=self.name, payload=self.payload, **self.spec.of_job)
+
+    def __repr__(self) -> str:
+        return f"<BoundTask {self.name}, {len(self.payload)} bytes>"
+
+
+def bound_tasks(items: Iterable[BoundTask[R]]) -> list[BoundTask[R]]:
+    """The items as a list. Raises `InvalidArguments` naming the one that is no `BoundTask`."""
+    if not isinstance(items, Iterable):
+        raise InvalidArguments(f"a list of bound tasks is needed, not {type(items).__name__}")
+    listed = list(items)
+    for index, item in enumerate(listed):
+        if not isinstance(item, BoundTask):
+            raise InvalidArguments(
+                f"item {index} is a {type(item).__name__}, not a bound task; write task.bind(...)"
+            )
+    return listed
 
 
 class Decorator(Protocol):
@@ -250,26 +186,43 @@ class TaskSet:
         self._tasks: dict[str, Task[..., Any]] = {}
 
     def add(self, task: Task[..., Any]) -> None:
-        """Know this task. Raises `ConfigurationError` naming both places if a name is taken."""
+        """Know this task. Raises `ConfigurationError` naming both places if a name is taken.
+
+        A function that is known stays as it was first declared. One of the same place in the code,
+        as comes of reloading a module or running a notebook's cell again, replaces the older.
+        """
         names = (task.name, *task.spec.aliases)
+        reloaded: list[Task[..., Any]] = []
         for name in names:
             known = self._tasks.get(name)
-            if known is not None and known.function is not task.function:
+            if known is None or known.function is task.function:
+                continue
+            if not _same_place(known, task):
                 raise ConfigurationError(
                     f"two tasks are named {name!r}: {known.place} and {task.place}"
                 )
-        self._tasks |= dict.fromkeys(names, task)
+            reloaded.append(known)
+        kept = {name: known for name, known in self._tasks.items() if known not in reloaded}
+        self._tasks = dict.fromkeys(names, task) | kept
 
     def collect(self, sources: Iterable[str | ModuleType | Task[..., Any]]) -> None:
         """Know these tasks, and those in these modules and all their submodules."""
+        if isinstance(sources, str) or not isinstance(sources, Iterable):
+            raise ConfigurationError(f"tasks must be a list of modules and tasks, not {sources!r}")
         for source in sources:
             if isinstance(source, Task):
                 self.add(source)
                 continue
             module = importlib.import_module(source) if isinstance(source, str) else source
+            if not isinstance(module, ModuleType):
+                raise ConfigurationError(
+                    f"tasks: {source!r} is neither a module nor a task; "
+                    "was the function decorated with @task?"
+                )
             for part in _with_submodules(module):
                 for value in list(vars(part).values()):
-                    if isinstance(value, Task):
+                    # By its true type: asking a lazy object for its class may wake it up.
+                    if issubclass(type(value), Task):
                         self.add(value)
 
     def get(self, name: str) -> Task[..., Any]:
@@ -300,7 +253,8 @@ def injected_values(task: Task[..., Any], context: Any) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name in task.signature.injected:
         annotation = task.signature.annotation(name)
-        if not (isinstance(annotation, type) and isinstance(context, annotation)):
+        wanted = (annotation, *typing.get_args(annotation))  # JobContext, JobContext | None
+        if not any(kind in wanted for kind in type(context).__mro__[:-1]):
             raise MissingDependency(f"{task.name}: nobody fills the injected parameter {name!r}")
         values[name] = context
     return values
@@ -313,3 +267,48 @@ def _with_submodules(module: ModuleType) -> Iterator[ModuleType]:
         for info in pkgutil.walk_packages(path, module.__name__ + "."):
             if not info.name.endswith(".__main__"):
                 yield importlib.import_module(info.name)
+
+
+def _same_place(one: Task[..., Any], other: Task[..., Any]) -> bool:
+    """Whether two functions have one place in one module, so that the later was the former.
+
+    A function within a function is made anew by each call, so its name says nothing.
+    """
+    first, second = (
+        (getattr(task.function, "__module__", None), getattr(task.function, "__qualname__", ""))
+        for task in (one, other)
+    )
+    return first == second and bool(first[1]) and "<locals>" not in first[1]
+
+
+def _bodies(function: Any) -> tuple[Any, Any]:
+    """What may be a coroutine function: a callable, or what calling it calls."""
+    return function, type(function).__call__
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    name = getattr(function, "__name__", "")
+    if not name or name == "<lambda>":
+        raise ConfigurationError(f"a task made of {function!r} needs a name=")
+    return str(name)
+
+
+def _check_function(function: Any) -> None:
+    """Raise `ConfigurationError` for what cannot be a task's body, saying why."""
+    if isinstance(function, Task):
+        raise ConfigurationError(
+            f"{function!r} is a task already; give it to the service by tasks=[...]"
+        )
+    if isinstance(function, type) or not callable(function):
+        raise ConfigurationError(f"a task must be a function, not {function!r}")
+    for body in _bodies(function):
+        if inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body):
+            raise ConfigurationError(
+                f"a task must be a function that returns; {function!r} is a generator"
+            )
+
+
+def _refuse_names(changes: Mapping[str, Any], why: str) -> None:
+    for name in ("name", "aliases"):
+        if name in changes:
+            raise InvalidArguments(f"{name} belongs to the task: names {why}")

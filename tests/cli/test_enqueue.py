@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 
@@ -91,3 +93,13 @@ def test_waiting_too_long(tenure):
     result = tenure("enqueue", "app:jobs", "add", "1", "--wait=0.05", code=1)
     assert "has not ended within 0.05 seconds" in result.stderr
     assert tenure.job(result.stdout.strip())["state"] == "pending"
+
+
+def test_ctrl_c_ends_the_waiting_and_not_the_job(tenure):
+    process = tenure.start("enqueue", "app:jobs", "add", "1", "--wait")
+    job_id = process.stdout.readline().strip()
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    assert tenure.job(job_id)["state"] == "pending"

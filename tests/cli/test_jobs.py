@@ -82,6 +82,7 @@ def test_cancelling_and_requeueing(tenure):
         "requeued": [job_id],
         "not_final": [],
         "not_found": [],
+        "taken": {},
     }
     tenure("job", "requeue", "app:jobs", job_id, code=1)
     assert tenure.job(job_id)["state"] == "pending"

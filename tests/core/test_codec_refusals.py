@@ -302,12 +302,18 @@ def test_a_value_is_stored_whole_or_refused(value):
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"{", b"\xff", b'"\\ud800"', b"NaN", b"1e999", b"[" * 5000 + b"]" * 5000, b"1 2", b"'a'"],
-    ids=range(9),
+    [b"", b"{", b"\xff", b'"\\ud800"', b"NaN", b"1e999", b"1 2", b"'a'"],
+    ids=range(8),
 )
 def test_bytes_that_are_not_json(data):
     with pytest.raises(PayloadError, match=r"^stored value is not JSON: "):
         codec.decode(data)
+
+
+def test_deep_bytes_are_refused_where_the_interpreter_cannot_follow():
+    """How deep that is differs between versions of Python; nothing that encode() wrote is."""
+    with pytest.raises(PayloadError, match=r"^stored value is not JSON: "):
+        codec.decode(b"[" * 1_000_000)
 
 
 class Strict:

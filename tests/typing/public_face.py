@@ -5,16 +5,21 @@ Every refusal is marked for both; an unused mark is an error, so nothing here ca
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import assert_type
 
 from tenure import (
     INJECTED,
     BoundTask,
+    CancelResult,
     Job,
     JobContext,
     JobHandle,
     QueueService,
+    RequeueResult,
+    RetryPolicy,
+    State,
     TaskRef,
     task,
 )
@@ -38,6 +43,16 @@ def count(path: Path) -> int:
 async def send(to: str) -> None: ...
 
 
+@jobs.task(name="sums", queue="math", retry=RetryPolicy(base=1), timeout=timedelta(minutes=1))
+def total(*numbers: int, base: int = 0) -> int:
+    return base + sum(numbers)
+
+
+@task
+async def find_all(names: list[str]) -> dict[str, Path | None]:
+    return dict.fromkeys(names)
+
+
 async def accepted() -> None:
     handle = await jobs.enqueue(resize, "photo.jpg", width=640)
     assert_type(handle, JobHandle[str])
@@ -55,6 +70,29 @@ async def accepted() -> None:
     await jobs.worker(queues=["mail"], burst=True).run()
 
 
+async def accepted_too() -> None:
+    assert_type(await jobs.enqueue(total, 1, 2, base=3), JobHandle[int])
+    assert_type(await (await jobs.enqueue(find_all, ["a"])).result(), dict[str, Path | None])
+    assert_type(await jobs.enqueue(total.bind(1)), JobHandle[int])
+    assert_type(await total(1, 2), int)
+    await jobs.enqueue_many(total.bind(n) for n in range(3))
+    assert_type(await jobs.find(states=["failed", State.EXPIRED], limit=5), list[Job])
+    assert_type(await jobs.cancel("a", "b", force=True), CancelResult)
+    assert_type(await jobs.requeue("a"), RequeueResult)
+    send.options(
+        priority=1,
+        delay=timedelta(seconds=3),
+        expires_at=datetime.now(UTC),
+        tags=["a"],
+        metadata={"a": [1]},
+    )
+    QueueService(tasks=["package.jobs", send, find_all], lease=20, concurrency=3)
+    async with jobs as opened:
+        assert_type(opened, QueueService)
+    async with jobs.lifespan():
+        pass
+
+
 def accepted_in_sync() -> None:
     handle = jobs.sync.enqueue(resize, "photo.jpg", width=640)
     assert_type(handle, SyncJobHandle[str])
@@ -69,6 +107,19 @@ async def refused() -> None:
     resize.options(prioritty=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     resize.options(priority="high")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     jobs.worker(concurency=3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    await jobs.enqueue(total, "1")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
+    await jobs.enqueue(total.bind(1), 2)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
+    await jobs.enqueue(count, "a.txt")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
+    await jobs.enqueue_many([send])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await jobs.cancel(["a"])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await jobs.find(state="failed")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    await jobs.find(limit="5")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    QueueService(tasks=[print])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
+    QueueService("memory://", lesse=3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    TaskRef("x", prioritty=3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    total.options(retry=3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    total.options(run_at="tomorrow")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    send.name = 3  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
     jobs.sync.enqueue(resize, 7)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 

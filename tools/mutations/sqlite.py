@@ -7,21 +7,6 @@ SQLITE = (
         "engines/sqlite/statements.sql",
         "sqlite",
         (
-            "ready = :ready, finished_at = :finished_at\nWHERE id = :id AND token = :token AND",
-            "ready = :ready, finished_at = :finished_at\nWHERE id = :id AND",
-            "TestZombies::test_it_cannot_settle",
-        ),
-        (
-            "AND token = :token AND owner = :owner AND +state = 'running' AND lease_until > :now",
-            "AND owner = :owner AND +state = 'running' AND lease_until > :now",
-            "TestZombies::test_it_cannot_extend",
-        ),
-        (
-            "AND owner = :owner AND +state = 'running' AND lease_until > :now",
-            "AND owner = :owner AND +state = 'running' AND lease_until >= :now",
-            "TestExtend::test_a_lease_that_ran_out_is_lost_at_the_very_instant",
-        ),
-        (
             "state = 'running', ready = 0, token = max(token + 1, :now), owner",
             "state = 'running', ready = 0, token = :now, owner",
             "TestIdentity::test_a_token_grows_though_time_goes_back",
@@ -106,14 +91,39 @@ SQLITE = (
         "engines/sqlite/operations.py",
         "sqlite",
         (
-            "if state != State.RUNNING:\n        return Settled(item.id, Verdict.ALREADY",
-            "if False:\n        return Settled(item.id, Verdict.ALREADY",
+            "elif (fence.token, fence.owner) != (item.token, item.owner):",
+            "elif fence.token != item.token:",
+            "TestSettle::test_a_wrong_token_or_owner_is_refused",
+        ),
+        (
+            "elif (fence.token, fence.owner) != (item.token, item.owner):",
+            "elif fence.owner != item.owner:",
+            "TestZombies::test_it_cannot_settle",
+        ),
+        (
+            "elif fence.state != State.RUNNING:",
+            "elif False:",
             "TestSettle::test_a_repeated_settlement_changes_nothing",
         ),
         (
-            "if (token, owner) != (item.token, item.owner):",
-            "if token != item.token:",
-            "TestSettle::test_a_wrong_token_or_owner_is_refused",
+            "            fences[item.id] = fence._replace(state=change.state)",
+            "            pass",
+            "TestSettle::test_a_settlement_twice_in_a_batch",
+        ),
+        (
+            "item.if_cancel_requested if fence.cancel_requested else item.next",
+            "item.next",
+            "TestSettle::test_a_cancel_request_picks_the_other_branch",
+        ),
+        (
+            "if (fence.token, fence.owner) != (beat.token, beat.owner):",
+            "if fence.owner != beat.owner:",
+            "TestZombies::test_it_cannot_extend",
+        ),
+        (
+            "if fence.lease_until <= now:",
+            "if fence.lease_until < now:",
+            "TestExtend::test_a_lease_that_ran_out_is_lost_at_the_very_instant",
         ),
         (
             "elif (other := _taken_by(tx, row)) is not None:",

@@ -13,7 +13,8 @@ from tenure.cli.errors import Refusal
 from tenure.cli.options import Names, app_argument, common, flat
 from tenure.cli.text import line
 from tenure.service import QueueService
-from tenure.worker.options import CONCURRENCY_MAX, WorkerChanges, seconds
+from tenure.settings import CONCURRENCY_MAX
+from tenure.worker.options import WorkerChanges, seconds
 from tenure.worker.signals import leave_now, stop_signals
 from tenure.worker.worker import Worker
 
@@ -25,22 +26,32 @@ _MARGIN = 10.0
 
 @click.command()
 @app_argument
-@click.option("-q", "--queue", "queues", multiple=True, type=Names(), help="The queues to serve.")
 @click.option(
-    "-c", "--concurrency", type=click.IntRange(1, CONCURRENCY_MAX), help="How many jobs at once."
+    "-q",
+    "--queue",
+    "queues",
+    multiple=True,
+    type=Names(),
+    help='The queues to serve; by default "default".',
+)
+@click.option(
+    "-c",
+    "--concurrency",
+    type=click.IntRange(1, CONCURRENCY_MAX),
+    help="How many jobs at once (TENURE_CONCURRENCY, 50).",
 )
 @click.option(
     "--lease",
     type=float,
     metavar="SECONDS",
-    help="After this long the jobs of a vanished worker are taken over.",
+    help="After this long the jobs of a vanished worker are taken over (TENURE_LEASE, 30).",
 )
 @click.option("--burst", is_flag=True, help="End when nothing is due.")
 @click.option(
     "--shutdown-timeout",
     type=float,
     metavar="SECONDS",
-    help="How long running jobs may take to end after the first signal.",
+    help="How long running jobs may take to end after the first signal (30).",
 )
 @click.option(
     "--log-level",
@@ -50,7 +61,9 @@ _MARGIN = 10.0
     help="From here on up.",
 )
 @click.option(
-    "--log-success/--no-log-success", default=None, help="A log line for every completed job."
+    "--log-success/--no-log-success",
+    default=None,
+    help="Whether to log a line for every completed job (TENURE_LOG_SUCCESS, no).",
 )
 @common
 def worker(

@@ -51,6 +51,19 @@ def encode(value: Any, root: str = "value") -> bytes:
         raise PayloadError(f"{root}: cannot be stored as JSON: {_shown(error)}") from error
 
 
+def encode_result(value: Any, most: int) -> bytes | None:
+    """What is stored of a body's result; None of None.
+
+    Raises `PayloadError` for what cannot be stored, or takes more than `most` bytes.
+    """
+    if value is None:
+        return None
+    data = encode(value, "result")
+    if len(data) > most:
+        raise PayloadError(f"result: {len(data)} bytes are more than the {most} allowed")
+    return data
+
+
 def decode(data: bytes) -> Any:
     """Plain JSON values. Raises `PayloadError` for bytes that are not JSON."""
     try:

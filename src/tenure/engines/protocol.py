@@ -301,11 +301,8 @@ class Events(Protocol):
 class Joined(Protocol):
     """An engine's operations inside a transaction of the caller, on the caller's connection.
 
-    Blocking, on the caller's thread. What is written becomes true with the caller's commit, and
-    `signals` are to be sent after it.
+    Blocking, on the caller's thread. What is written becomes true with the caller's commit.
     """
-
-    signals: list[Signal]
 
     def insert(self, jobs: Sequence[NewJob], *, now: int | None = None) -> list[Inserted]:
         """As `Engine.insert`."""
@@ -317,6 +314,13 @@ class Joined(Protocol):
 
     def settle(self, settlements: Sequence[Settlement], *, now: int | None = None) -> list[Settled]:
         """As `Engine.settle`."""
+        ...
+
+    def wake(self) -> None:
+        """Tell listeners what was written, for use after the commit. Never raises.
+
+        Too early it is of no use; left out, they find out by themselves a little later.
+        """
         ...
 
 
@@ -433,10 +437,14 @@ class Core(Protocol):
         """
         ...
 
-    def listen(self, topics: Iterable[Topic]) -> AbstractAsyncContextManager[Listener]:
+    def listen(
+        self, topics: Iterable[Topic], queues: Iterable[str] | None = None
+    ) -> AbstractAsyncContextManager[Listener]:
         """Listen for signals of these topics (`ANY` always comes through).
 
-        Hears the writes of every handle on this store, and what `notify` was given.
+        Hears the writes of every handle on this store, and what `notify` was given. `queues`
+        restricts the topic QUEUE: of a single new job, an engine may tell but one of the listeners
+        to its queue.
         """
         ...
 

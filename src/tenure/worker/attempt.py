@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from tenure.clock import Clock
 from tenure.context import JobContext, Stopping
 from tenure.core import codec
-from tenure.core.directives import Cancel, Discard, Retry, Snooze, alone
+from tenure.core.directives import Cancel, Discard, Handoff, Retry, Snooze
 from tenure.core.durations import SECOND
 from tenure.core.job import JobError, JobRow
 from tenure.core.outcomes import (
@@ -23,10 +24,12 @@ from tenure.core.outcomes import (
     ReleaseReason,
     Snoozed,
 )
-from tenure.errors import PayloadError, Stopped
+from tenure.engines.protocol import Engine
+from tenure.errors import PayloadError
 from tenure.executors.threads import ThreadPool
 from tenure.leases.lease import Lease
 from tenure.tasks import Task, injected_values
+from tenure.worker.endings import deadly, follows_cancellation, interruption, single
 from tenure.worker.failure import describe
 
 log = logging.getLogger("tenure.worker")
@@ -34,15 +37,22 @@ log = logging.getLogger("tenure.worker")
 STOP_GRACE = 5.0
 """Seconds a cancelled body may take to unwind before it is cancelled again, or left behind."""
 
-_LAST_GRACES = 3
+LAST_GRACES = 3
+"""How often a body is cancelled before it is left behind."""
+
+_NO_THREAD_SNOOZE = SECOND
+
+
+Ending = Outcome | Handoff | None
+"""What to settle with; `Handoff`: somebody else settles; None: the lease is lost."""
 
 
 class Attempt:
     """Runs the body of one claimed job, and tells how it ended.
 
-    `sent_at` is the monotonic time at which the claim was sent. `stop` may be called at any time
-    from the worker's loop. Afterwards `abandoned` is the body that still runs although its attempt
-    is over, if there is one, and `fatal` an exception that must end the worker.
+    `stop` may be called at any time from the worker's loop. Afterwards `abandoned` is the body that
+    still runs although its attempt is over, if there is one, and `fatal` an exception that must end
+    the worker.
     """
 
     def __init__(
@@ -51,9 +61,8 @@ class Attempt:
         task: Task[..., Any],
         lease: Lease,
         *,
-        sent_at: float,
         threads: ThreadPool,
-        max_payload: int,
+        engine: Engine,
         clock: Clock,
         grace: float = STOP_GRACE,
     ) -> None:
@@ -61,32 +70,50 @@ class Attempt:
         self.lease = lease
         self.abandoned: asyncio.Future[Any] | None = None
         self.fatal: BaseException | None = None
+        self.context = JobContext(row, lease, clock, engine)
         self._task = task
         self._threads = threads
-        self._max_payload = max_payload
+        self._engine = engine
         self._clock = clock
         self._grace = grace
-        self._sent_at = sent_at
-        self._stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        deadline = None if row.timeout is None else clock.monotonic() + row.timeout
-        self.context = JobContext(row, lease, deadline, clock)
+        self._told: Stopping | None = None
+        """Why the body was told to stop; None while it was not."""
+        self._hurried = False
+        self._waiter: asyncio.Future[None] | None = None
 
     def stop(self, reason: Stopping) -> None:
-        """Ask the body to end; the first reason stays."""
+        """Ask the body to end; the first reason stays, but a shutdown is heard in any case."""
         self.context.stop(reason)
-        if not self._stopped.done():
-            self._stopped.set_result(None)
+        if self._told is None:
+            self._told = reason
+        if reason == "shutdown":
+            self._hurried = True
+        self._wake()
 
-    async def run(self) -> Outcome | None:
+    @property
+    def in_thread(self) -> bool:
+        """Whether the body runs in a thread, which nothing can interrupt."""
+        return not self._task.is_async
+
+    async def run(self) -> Ending:
         """Run the body to its end. None: the lease is lost and there is nothing to settle with.
 
-        Never raises an `Exception`: whatever happens becomes an outcome.
+        `Handoff`: whoever has the receipt settles.
+
+        Raises nothing of the body's: whatever happens becomes an outcome.
         """
         try:
             call = self._prepare()
-        except Exception as error:
-            return self._errored(error)
-        body = self._start(call)
+        except BaseException as error:
+            return self._raised(error)
+        if self.in_thread and not await self._place():
+            return self._unstarted()
+        self.context.begin()
+        try:
+            body = self._start(call)
+        except RuntimeError as error:  # the system gives no thread: not the job's fault
+            log.warning("job %s (%s) has to wait: %s", self.row.id, self.row.task, error)
+            return Snoozed(_NO_THREAD_SNOOZE)
         await self._wait(body)
         if not body.done():
             self.abandoned = body
@@ -94,32 +121,57 @@ class Attempt:
         return self._outcome(body)
 
     def _prepare(self) -> Callable[[], Any]:
+        if self.row.codec != codec.JSON:
+            raise PayloadError(f"the payload is encoded as {self.row.codec!r}, which is unknown")
         args, kwargs = self._task.signature.decode(codec.decode(self.row.payload))
         kwargs |= injected_values(self._task, self.context)
         return functools.partial(self._task.function, *args, **kwargs)
 
+    async def _place(self) -> bool:
+        """Wait until a thread is free; False if the attempt was stopped before there was one.
+
+        The timeout does not count yet, so waiting costs a job nothing.
+        """
+        places = self._threads.places
+        place = places.take()
+        taken = False
+        try:
+            if self._told is None:
+                await self._pause(place, None)
+            taken = place.done() and self._told is None
+        finally:
+            if not taken and not place.cancel():
+                places.give_back()
+        return taken
+
     def _start(self, call: Callable[[], Any]) -> asyncio.Future[Any]:
-        if self._task.is_async:
-            return asyncio.get_running_loop().create_task(_awaited(call()))
-        return self._threads.submit(functools.partial(_caught, call))
+        if not self.in_thread:
+            return asyncio.get_running_loop().create_task(_awaited(call))
+        places = self._threads.places
+        try:
+            body = self._threads.submit(functools.partial(_caught, call))
+        except RuntimeError:
+            places.give_back()
+            raise
+        body.add_done_callback(lambda _: places.give_back())
+        return body
 
     async def _wait(self, body: asyncio.Future[Any]) -> None:
         """Until the body ended, or was told to stop and did not within the grace."""
-        limit = self.context.remaining()
-        either = {body, self._stopped}
-        await asyncio.wait(either, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+        if self._told is None:
+            await self._pause(body, self.context.remaining())
         if body.done():
             return
-        if not self._stopped.done():
+        if self._told is None:
             self.stop("timeout")
-        if self._task.is_async:
+        if not self.in_thread:
             await self._unwind(body)
-        elif self.context.stopping != "timeout":
-            await asyncio.wait({body}, timeout=self._thread_patience())
+        elif self._told != "timeout":
+            await self._outlast(body)
 
     async def _unwind(self, body: asyncio.Future[Any]) -> None:
         """Cancel an async body until it ends; one that swallows every cancellation is left."""
-        for _ in range(_LAST_GRACES):
+        for _ in range(LAST_GRACES):
             body.cancel()
             await asyncio.wait({body}, timeout=self._grace)
             if body.done():
@@ -132,15 +184,52 @@ class Attempt:
                 extra={"job_id": self.row.id, "task": self.row.task},
             )
 
-    def _thread_patience(self) -> float | None:
-        """A thread cannot be interrupted; on shutdown the process will not wait for ever."""
-        if self.context.stopping == "shutdown":
-            return self._grace
-        return self.context.remaining()
+    async def _outlast(self, body: asyncio.Future[Any]) -> None:
+        """Wait for a thread, which cannot be interrupted: up to the timeout, if there is one.
+
+        On shutdown no longer than the grace, as the process will not wait for ever.
+        """
+        limit = self.context.remaining()
+        while not (body.done() or self._hurried or limit == 0.0):
+            await self._pause(body, limit)
+            limit = self.context.remaining()
+        if self._hurried and not body.done():
+            await asyncio.wait({body}, timeout=self._grace)
+
+    async def _pause(self, future: asyncio.Future[Any], seconds: float | None) -> None:
+        """Until the future is done, `stop` is called or `seconds` have passed (None: for ever).
+
+        Every job waits here once, so this is spelt out: `asyncio.wait` costs three times as much.
+        """
+        if future.done():
+            return
+        loop = asyncio.get_running_loop()
+        waiter = self._waiter = loop.create_future()
+        timer = None if seconds is None else loop.call_later(seconds, self._wake)
+        future.add_done_callback(self._wake)
+        try:
+            await waiter
+        finally:
+            future.remove_done_callback(self._wake)
+            if timer is not None:
+                timer.cancel()
+
+    def _wake(self, future: asyncio.Future[Any] | None = None) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _unstarted(self) -> Outcome | None:
+        match self._told:
+            case "cancel":
+                return Cancelled()
+            case "lost":
+                return None
+            case _:
+                return Released(ReleaseReason.UNSTARTED)
 
     def _left_behind(self) -> Outcome | None:
         """The outcome of an attempt whose body does not end."""
-        match self.context.stopping:
+        match self._told:
             case "cancel":
                 return Cancelled(self._error("cancelled", "cancelled, but the body still runs"))
             case "shutdown":
@@ -150,33 +239,47 @@ class Attempt:
             case _:
                 return Errored(self._timeout_error("the body still runs"))
 
-    def _outcome(self, body: asyncio.Future[Any]) -> Outcome | None:
+    def _outcome(self, body: asyncio.Future[Any]) -> Ending:
         if body.cancelled():
             return self._interrupted(asyncio.CancelledError("cancelled before it started"))
         error = body.exception()
         if error is not None:
-            return self._errored(error)
+            return self._raised(error)
         result, raised = body.result()
         if raised is not None:
             return self._raised(raised)
-        if self.context.stopping == "timeout":
+        if self._told == "timeout":
             return Errored(self._timeout_error("it returned too late"))
         return self._completed(result)
 
-    def _completed(self, result: Any) -> Outcome:
+    def _completed(self, result: Any) -> Ending:
         try:
-            data = None if result is None else codec.encode(result, "result")
-            if data is not None and len(data) > self._max_payload:
-                raise PayloadError(
-                    f"result: {len(data)} bytes are more than the {self._max_payload} allowed"
-                )
+            data = self._encode(result)
         except Exception as error:
             # The side effects happened, so running the body again would not be a remedy.
             return self._errored(error, retryable=False)
+        except BaseException as error:
+            return self._raised(error)
         return Completed(data)
 
-    def _raised(self, error: BaseException) -> Outcome | None:
-        directive = alone(error)
+    def _encode(self, result: Any) -> bytes | None:
+        if inspect.iscoroutine(result):
+            result.close()
+            raise PayloadError(
+                "result: the body returned a coroutine that nobody awaited; "
+                "a task that awaits must be an `async def` itself"
+            )
+        return codec.encode_result(result, self._engine.traits.max_payload)
+
+    def _raised(self, error: BaseException) -> Ending:
+        """The outcome of a body that ended by an exception, and whether the worker must end."""
+        told = self._told
+        if deadly(error):
+            self.fatal = error
+            return None if told == "lost" else Released(ReleaseReason.SHUTDOWN)
+        if told == "lost":
+            return None
+        directive = single(error)
         match directive:
             case Retry():
                 return self._errored(directive, after=directive.after)
@@ -186,22 +289,18 @@ class Attempt:
                 return Cancelled(self._described(directive, "cancelled"))
             case Discard():
                 return self._errored(directive, retryable=False)
-        if isinstance(error, asyncio.CancelledError | Stopped):
+            case Handoff():
+                return directive
+        if interruption(error) or (told == "shutdown" and follows_cancellation(error)):
             return self._interrupted(error)
-        if self.context.stopping == "lost":
-            return None
-        if not isinstance(error, Exception):
-            # SystemExit, KeyboardInterrupt and their like: given back, and the worker ends.
-            self.fatal = error
-            return Released(ReleaseReason.SHUTDOWN)
-        if self.context.stopping == "timeout":
+        if told == "timeout":
             return Errored(self._timeout_error(f"then raised {type(error).__qualname__}"))
         return self._errored(error)
 
     def _interrupted(self, error: BaseException) -> Outcome | None:
         match self.context.stopping:
             case "cancel":
-                return Cancelled(None)
+                return Cancelled()
             case "timeout":
                 return Errored(self._timeout_error())
             case "shutdown":
@@ -229,24 +328,16 @@ class Attempt:
         text = f"the attempt took longer than its limit of {limit:g} seconds"
         return self._error("timeout", f"{text}; {detail}" if detail else text)
 
-    @property
-    def in_thread(self) -> bool:
-        """Whether the body runs in a thread, which nothing can interrupt."""
-        return not self._task.is_async
 
-    @property
-    def elapsed_us(self) -> int:
-        """Microseconds since the claim was sent, by this machine's monotonic clock."""
-        return round((self._clock.monotonic() - self._sent_at) * SECOND)
-
-
-async def _awaited(body: Coroutine[Any, Any, Any]) -> tuple[Any, BaseException | None]:
+async def _awaited(
+    call: Callable[[], Coroutine[Any, Any, Any]],
+) -> tuple[Any, BaseException | None]:
     """The result or the exception of a body, as a value.
 
     As a value, because asyncio lets SystemExit and KeyboardInterrupt out of a task break the loop.
     """
     try:
-        return await body, None
+        return await call(), None
     except BaseException as error:
         return None, _from_body(error)
 
@@ -261,4 +352,4 @@ def _caught(call: Callable[[], Any]) -> tuple[Any, BaseException | None]:
 def _from_body(error: BaseException) -> BaseException:
     """The exception with a traceback that begins in the body, not in this module."""
     trace = error.__traceback__
-    return error.with_traceback(trace.tb_next if trace else None)
+    return BaseException.with_traceback(error, trace.tb_next if trace else None)

@@ -4,26 +4,53 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+import random
+from collections.abc import Sequence
+from typing import Protocol
 
 from tenure.clock import Clock
 from tenure.core.durations import SECOND
 from tenure.core.job import JobRow
+from tenure.core.retry import RetryPolicy
 from tenure.engines.protocol import ALL_ARMS, Arm, Claim, Engine
 from tenure.errors import EngineUnavailable
+from tenure.tasks import TaskSet
 from tenure.worker.options import WorkerOptions, seconds
 
 log = logging.getLogger("tenure.worker")
 
 CLAIM_MAX = 1000
 _SHORTEST_WAIT = 0.05
-_AWAY_WAIT = 5.0
+_SOON = 0.005
+_AWAY = RetryPolicy(base=0.1, factor=2.0, cap=5.0, jitter=0.2)
+
+
+class Holder(Protocol):
+    """Who takes what the poller claims."""
+
+    @property
+    def active(self) -> int:
+        """How many jobs are held."""
+        ...
+
+    def free(self) -> int:
+        """How many more jobs are taken now."""
+        ...
+
+    def held(self) -> tuple[str, ...]:
+        """The ids of the jobs that are held."""
+        ...
+
+    def begin(self, rows: Sequence[JobRow], sent_at: float) -> None:
+        """Take these; `sent_at` is the monotonic time at which the claim was sent."""
+        ...
 
 
 class Poller:
-    """Claims for the free slots and hands the rows on, until stopped.
+    """Claims for the free slots of `holder` and hands the rows on, until stopped.
 
-    `free()` tells how many more jobs the worker takes now; `begin(rows, sent_at)` takes them.
+    After a claim whose reply was lost, the next one asks for what it took as well. In burst mode
+    it ends by itself, when a look found nothing due while nothing is held.
     """
 
     def __init__(
@@ -32,26 +59,24 @@ class Poller:
         options: WorkerOptions,
         *,
         owner: str,
-        tasks: Sequence[str],
-        free: Callable[[], int],
-        begin: Callable[[Sequence[JobRow], float], None],
+        tasks: TaskSet,
+        holder: Holder,
         clock: Clock,
     ) -> None:
         self._engine = engine
         self._options = options
         self._owner = owner
-        self._tasks = tuple(tasks)
-        self._free = free
-        self._begin = begin
+        self._tasks = tasks
+        self._holder = holder
         self._clock = clock
         self._poll_max = seconds(options.poll_max, "poll_max")
         self._lapsed_every = min(1.0, options.times.length / 3)
         self._lapsed_looked = float("-inf")
         self._wake = asyncio.Event()
         self._news = True
+        self._full = False
         self._wait = _SHORTEST_WAIT
         self._away = 0
-        self.idle = asyncio.Event()
         self.stopped = False
 
     def wake(self) -> None:
@@ -60,8 +85,8 @@ class Poller:
         self._wake.set()
 
     def slot_freed(self) -> None:
-        """A slot is free: look now if the last look left something behind."""
-        if self._news:
+        """A slot is free: look now if the last look left something behind, or none was possible."""
+        if self._news or self._full:
             self._wake.set()
 
     def stop(self) -> None:
@@ -70,10 +95,10 @@ class Poller:
         self._wake.set()
 
     async def run(self) -> None:
-        """Claim until stopped. `idle` is set whenever a look found nothing due."""
+        """Claim until stopped."""
         while not self.stopped:
             self._wake.clear()
-            free = min(self._free(), CLAIM_MAX)
+            free = min(self._holder.free(), CLAIM_MAX)
             if free > 0 and await self._look(free):
                 continue
             if not self.stopped:
@@ -92,7 +117,7 @@ class Poller:
             self._away += 1
             if self._away == 1:
                 log.warning("no jobs are taken while the store is away: %s", error)
-            self._wait = min(_AWAY_WAIT, _SHORTEST_WAIT * 2**self._away)
+            self._wait = _AWAY.delay(self._away, random.random()) / SECOND
             return False
         if Arm.LAPSED in arms:
             self._lapsed_looked = sent
@@ -102,9 +127,10 @@ class Poller:
         if rows:
             self._wait = _SHORTEST_WAIT
             self._news = self._news or len(rows) == free
-            self._begin(rows, sent)
+            self._holder.begin(rows, sent)
             return True
-        self.idle.set()
+        if self._options.burst and not self._news and not self._holder.active:
+            self.stopped = True
         return self._news
 
     def _claim(self, limit: int, arms: frozenset[Arm]) -> Claim:
@@ -113,17 +139,21 @@ class Poller:
             limit=limit,
             lease=round(self._options.times.length * SECOND),
             queues=self._options.queues,
-            tasks=self._tasks,
+            tasks=self._tasks.names,  # asked each time: some may be declared late
+            held=self._holder.held() if self._away else None,
             arms=arms,
         )
 
     async def _pause(self, free: int) -> None:
+        """Wait until there may be something to do."""
         if free <= 0:
+            self._full = True
             await self._wake.wait()
+            self._full = False
             return
         wait = self._wait
-        self._wait = min(self._poll_max, wait * 2)
         if not self._away:
+            self._wait = min(self._poll_max, wait * 2)
             wait = min(wait, await self._until_due())
         try:
             async with asyncio.timeout(wait):
@@ -133,8 +163,8 @@ class Poller:
 
     async def _until_due(self) -> float:
         try:
-            due = await self._engine.next_due(self._options.queues, self._tasks)
+            due = await self._engine.next_due(self._options.queues, self._tasks.names)
         except EngineUnavailable:
             return self._poll_max
         # Zero would mean that a claim left a due job behind: somebody else's, or a new one.
-        return self._poll_max if due is None else max(due / SECOND, 0.005)
+        return self._poll_max if due is None else max(due / SECOND, _SOON)

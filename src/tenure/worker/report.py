@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import logging
+import traceback
 from typing import Any
+
+import msgspec
 
 from tenure.core.job import JobRow
 from tenure.core.outcomes import Change, Settled, Settlement, Verdict
+from tenure.core.query import Swept
 from tenure.core.states import Event, State
 from tenure.observe.hooks import Hooks
 
@@ -27,7 +31,10 @@ _RETURNS: dict[Event, tuple[str, int]] = {
 
 
 class Reporter:
-    """Tells log and hooks how attempts begin and end."""
+    """Tells log and hooks how attempts begin and end.
+
+    A hook, a log filter or a record factory that raises changes nothing.
+    """
 
     def __init__(self, hooks: Hooks, *, log_success: bool) -> None:
         self._hooks = hooks
@@ -45,21 +52,49 @@ class Reporter:
             return
         change = _applied(settlement, answer)
         name, level = _ENDS.get(change.state) or _RETURNS[change.event]
+        facts = {**_facts(row), "state": str(change.state)}
         if self._hooks.listening:
-            self._hooks.emit(name, **_facts(row), state=str(change.state), error=change.error)
+            self._hooks.emit(name, **facts, error=change.error)
         if level > logging.INFO or self._log_success or change.state is not State.COMPLETED:
-            log.log(level, "%s", _sentence(row, name, change), extra=_facts(row))
+            _say(level, _sentence(row, name, change), facts)
+
+    def handed_off(self, row: JobRow) -> None:
+        """The body left the job to whoever has its receipt."""
+        if self._hooks.listening:
+            self._hooks.emit("job.handed_off", **_facts(row))
 
     def lost(self, row: JobRow, phase: str, why: str) -> None:
         """The lease is gone; `phase` says when that was noticed."""
         if self._hooks.listening:
             self._hooks.emit("job.lease_lost", **_facts(row), phase=phase, reason=why)
-        log.warning(
-            "job %s (%s) lost its lease (%s): %s", row.id, row.task, phase, why, extra=_facts(row)
-        )
+        text = f"job {row.id} ({row.task}) lost its lease ({phase}): {why}"
+        _say(logging.WARNING, text, _facts(row))
+
+    def swept(self, item: Swept) -> None:
+        """A job was taken back: it was overdue, or its worker vanished."""
+        expired = item.state is State.EXPIRED
+        facts = {"job_id": item.id, "state": str(item.state)}
+        if self._hooks.listening:
+            self._hooks.emit("job.expired" if expired else "job.lapsed", **facts)
+        why = "was overdue" if expired else "was left by a worker that vanished"
+        level = logging.ERROR if item.state is State.FAILED else logging.WARNING
+        _say(level, f"job {item.id} {why}: now {item.state}", facts)
+
+
+def _say(level: int, text: str, facts: dict[str, Any]) -> None:
+    try:
+        log.log(level, "%s", text, extra=facts)
+    except Exception:
+        # The application's own filter or record factory. Handlers are guarded by logging itself.
+        if logging.raiseExceptions:
+            traceback.print_exc()
 
 
 def _applied(settlement: Settlement, answer: Settled) -> Change:
+    if answer.verdict is Verdict.ALREADY and answer.state is State.COMPLETED:
+        # The body completed its job in its own transaction, however it ended after that.
+        done = {"event": Event.COMPLETE, "state": State.COMPLETED, "error": None}
+        return msgspec.structs.replace(settlement.next, **done)
     flagged = settlement.if_cancel_requested
     return flagged if answer.state is flagged.state else settlement.next
 

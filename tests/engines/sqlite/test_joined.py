@@ -47,7 +47,6 @@ async def test_jobs_are_there_with_the_commit_and_not_before(engine, own):
     [row] = await engine.get(["a"])
     assert row is not None
     assert row.state is State.PENDING
-    assert joined.signals == [Signal(Topic.QUEUE, "default")]
 
 
 async def test_a_rollback_takes_the_jobs_along(engine, own):
@@ -80,7 +79,6 @@ async def test_what_is_refused_leaves_the_transaction_as_it_was(engine, own):
         joined.insert([make_job(id="b"), twin])
     with pytest.raises(PayloadError):
         joined.insert([make_job(id="c", payload=b"x" * 2_000_000)])
-    assert joined.signals == []
     own.execute("COMMIT")
     assert await engine.get(["b", "c"]) == [None, None]
     assert own.execute("SELECT count(*) FROM orders").fetchone() == (1,)
@@ -101,7 +99,6 @@ async def test_a_settlement_and_its_effect_are_one(engine, own):
     assert after.state is State.COMPLETED
     [again] = await engine.settle([settlement])
     assert again.verdict is Verdict.ALREADY
-    assert Signal(Topic.DONE, "a") in joined.signals
 
 
 async def test_after_a_rollback_the_job_still_runs_under_its_token(engine, own):
@@ -125,6 +122,19 @@ async def test_a_holder_that_lost_its_lease_gets_no_hold(engine, own):
     [answer] = joined.settle([decide(row, Completed(), now=row.started_at)])
     assert answer.verdict is Verdict.LOST
     own.execute("COMMIT")
+
+
+async def test_listeners_are_told_after_the_commit(engine, own):
+    async with engine.listen({Topic.QUEUE}) as listener:
+        own.execute("BEGIN IMMEDIATE")
+        joined = engine.join(own)
+        joined.insert([make_job(), make_job(queue="mail")])
+        joined.wake()
+        assert await listener.wait(0) == frozenset()  # there is nothing to be seen yet
+        own.execute("COMMIT")
+        joined.wake()
+        told = {Signal(Topic.QUEUE, "default"), Signal(Topic.QUEUE, "mail")}
+        assert told <= await listener.wait(5)
 
 
 async def test_the_callers_row_factory_is_no_matter(engine, own):

@@ -194,7 +194,8 @@ class MemoryStore:
                 signals, self._hints = self._hints, []
                 if self.hub.listened:
                     signals += signals_of(
-                        (row["id"], row["queue"], State(row["state"])) for row in changed
+                        (row["id"], row["queue"], State(row["state"]), bool(row["ready"]))
+                        for row in changed
                     )
         if signals:
             self.hub.publish(signals)

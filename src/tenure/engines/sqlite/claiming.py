@@ -102,7 +102,7 @@ def _promote(tx: Transaction, queues: Sequence[str], limit: int, now: int) -> No
     found = first_of_queues(tx, _WAITING, queues, limit, now)
     if found:
         tx.write(_PROMOTE, {"ids": as_list(job_id for _, job_id, _ in found)})
-        tx.changes += [(job_id, queue, State.PENDING) for _, job_id, queue in found]
+        tx.changes += [(job_id, queue, State.PENDING, True) for _, job_id, queue in found]
 
 
 def _lapsed(

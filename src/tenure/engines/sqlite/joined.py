@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from tenure.clock import Clock
@@ -32,9 +32,17 @@ class JoinedTransaction:
     the caller's connection is set to 0.
     """
 
-    def __init__(self, connection: object, path: str, clock: Clock, max_payload: int) -> None:
-        self.signals: list[Signal] = []
+    def __init__(
+        self,
+        connection: object,
+        path: str,
+        clock: Clock,
+        max_payload: int,
+        publish: Callable[[Iterable[Signal]], None],
+    ) -> None:
+        self._signals: list[Signal] = []
         self._connection = _checked(connection, path)
+        self._publish = publish
         self._clock = clock
         self._max_payload = max_payload
 
@@ -52,6 +60,12 @@ class JoinedTransaction:
     def settle(self, settlements: Sequence[Settlement], *, now: int | None = None) -> list[Settled]:
         """As `Engine.settle`."""
         return self._run(lambda tx: operations.settle(tx, settlements, self._now(now)))
+
+    def wake(self) -> None:
+        """See `Joined.wake`. Does nothing while the transaction is open."""
+        if not self._connection.in_transaction:
+            signals, self._signals = self._signals, []
+            self._publish(signals)
 
     def _now(self, now: int | None) -> int:
         return self._clock.time_us() if now is None else now
@@ -74,8 +88,8 @@ class JoinedTransaction:
             raise _explained(error) from error
         finally:
             cursor.close()
-        self.signals += signals_of(tx.changes)
-        self.signals += [Signal(Topic.CANCEL, job_id) for job_id in tx.hints]
+        self._signals += signals_of(tx.changes)
+        self._signals += [Signal(Topic.CANCEL, job_id) for job_id in tx.hints]
         return result
 
 

@@ -1,0 +1,92 @@
+"""Enqueueing inside a transaction of the caller: `jobs.using(connection)`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, overload
+
+from tenure.engines.protocol import Joined
+from tenure.handles import JobHandle
+from tenure.tasks import BoundTask, Task, TaskRef, bound_tasks
+
+if TYPE_CHECKING:
+    from tenure.service import QueueService
+    from tenure.sync import JobHandle as SyncJobHandle
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class _Joining:
+    """What both faces share: the work itself, on the caller's thread and connection."""
+
+    def __init__(self, service: QueueService, connection: object) -> None:
+        self._service = service
+        self._joined: Joined = service._life.engine.join(connection)
+
+    def _insert(self, tasks: Iterable[BoundTask[Any]]) -> list[JobHandle[Any]]:
+        bound = bound_tasks(tasks)
+        inserted = self._joined.insert(self._service._new_jobs(bound))
+        return self._service._handles(bound, inserted)
+
+
+class Using(_Joining):
+    """Enqueues that become true with the caller's commit, and are gone with its rollback.
+
+    The work is done at once, on the caller's thread. As a context manager that is left after the
+    commit, it wakes workers; without, they find the jobs by looking, a moment later.
+    """
+
+    @overload
+    async def enqueue(
+        self, task: Task[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> JobHandle[R]: ...
+    @overload
+    async def enqueue(self, task: BoundTask[R], /) -> JobHandle[R]: ...
+    @overload
+    async def enqueue(
+        self, task: TaskRef | str, /, *args: Any, **kwargs: Any
+    ) -> JobHandle[Any]: ...
+    async def enqueue(self, task: Any, /, *args: Any, **kwargs: Any) -> JobHandle[Any]:
+        """As `QueueService.enqueue`. What is refused leaves the transaction as it was."""
+        [handle] = self._insert([self._service._bind(task, args, kwargs)])
+        return handle
+
+    async def enqueue_many(self, tasks: Iterable[BoundTask[R]]) -> list[JobHandle[R]]:
+        """As `QueueService.enqueue_many`."""
+        return self._insert(tasks)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self._joined.wake()
+
+
+class SyncUsing(_Joining):
+    """The blocking twin of `Using`."""
+
+    @overload
+    def enqueue(
+        self, task: Task[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> SyncJobHandle[R]: ...
+    @overload
+    def enqueue(self, task: BoundTask[R], /) -> SyncJobHandle[R]: ...
+    @overload
+    def enqueue(self, task: TaskRef | str, /, *args: Any, **kwargs: Any) -> SyncJobHandle[Any]: ...
+    def enqueue(self, task: Any, /, *args: Any, **kwargs: Any) -> SyncJobHandle[Any]:
+        """As `QueueService.enqueue`. What is refused leaves the transaction as it was."""
+        [handle] = self.enqueue_many([self._service._bind(task, args, kwargs)])
+        return handle
+
+    def enqueue_many(self, tasks: Iterable[BoundTask[R]]) -> list[SyncJobHandle[R]]:
+        """As `QueueService.enqueue_many`."""
+        from tenure.sync import JobHandle as SyncJobHandle
+
+        return [SyncJobHandle(handle, self._service) for handle in self._insert(tasks)]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._joined.wake()

@@ -1,0 +1,88 @@
+"""A worker process for the tests: `python -m tests.worker.process DATABASE LOG OPTIONS`.
+
+LOG gets a line for whatever the bodies do; OPTIONS are of the worker, as a JSON object.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from tenure import INJECTED, JobContext
+from tenure.engines.sqlite import SQLiteEngine
+from tests.worker.kit import House
+
+
+def declare(house: House, log: Path) -> None:
+    """The tasks that both the tests and their processes know."""
+
+    def note(word: str, ctx: JobContext) -> None:
+        line = f"{word} {ctx.job_id} {os.getpid()} {ctx.token}\n".encode()
+        handle = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        try:
+            os.write(handle, line)  # one write: lines of several processes do not mix
+        finally:
+            os.close(handle)
+
+    async def spin(seconds: float, *, ctx: JobContext = INJECTED) -> int:
+        note("start", ctx)
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            pass
+        note("end", ctx)
+        return os.getpid()
+
+    def spin_in_thread(seconds: float, *, ctx: JobContext = INJECTED) -> int:
+        note("start", ctx)
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            pass
+        note("end", ctx)
+        return os.getpid()
+
+    def hold_gil(rounds: int, *, ctx: JobContext = INJECTED) -> int:
+        """Long calls that never let another thread run."""
+        note("start", ctx)
+        for _ in range(rounds):
+            sum(range(20_000_000))
+        note("end", ctx)
+        return os.getpid()
+
+    def sleep(seconds: float, *, ctx: JobContext = INJECTED) -> int:
+        note("start", ctx)
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            time.sleep(0.01)
+        note("end", ctx)
+        return os.getpid()
+
+    async def wait(*, ctx: JobContext = INJECTED) -> None:
+        note("start", ctx)
+        await asyncio.sleep(60)
+
+    async def die(*, ctx: JobContext = INJECTED) -> None:
+        note("start", ctx)
+        os._exit(9)
+
+    async def quick(*, ctx: JobContext = INJECTED) -> int:
+        note("start", ctx)
+        return os.getpid()
+
+    for function in (spin, spin_in_thread, hold_gil, sleep, wait, quick):
+        house.task(function)
+    house.task(die, max_lapses=1)
+
+
+async def main(database: str, log: str, options: str) -> None:
+    async with SQLiteEngine(database, synchronous="normal") as engine:
+        house = House(engine)
+        declare(house, Path(log))
+        await house.worker(**json.loads(options)).run()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))
