@@ -10,14 +10,16 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, overload
 
 import anyio.to_thread
+from msgspec.structs import replace
 
 from tenure.core.durations import SECOND, Seconds, micros
+from tenure.core.fleet import Inspection, notes
 from tenure.core.insertion import Inserted
 from tenure.core.job import Job, NewJob
 from tenure.core.query import CancelResult, RequeueResult, Swept
 from tenure.core.states import State
-from tenure.engines.direct import Blocking
 from tenure.engines.open import open_engine
+from tenure.engines.optional import Blocking, Checkable
 from tenure.engines.protocol import Engine
 from tenure.errors import ConfigurationError, InvalidArguments, JobNotFound
 from tenure.handles import JobHandle
@@ -208,6 +210,21 @@ class QueueService:
         """Make ended jobs pending again, with fresh budgets and no expiry."""
         ids = checked_ids(job_ids)
         return await self._run(lambda engine: engine.requeue(ids))
+
+    async def inspect(self, *, thorough: bool = False) -> Inspection:
+        """What is wrong with the store or deserves attention, and the settings of its queues.
+
+        `thorough` also reads everything, where the engine can look for damage that way. Findings
+        that are a `problem` put jobs or data in danger; the others are hints.
+        """
+
+        async def ask(engine: Engine) -> Inspection:
+            found = await engine.inspect()
+            more = notes(found, self.tasks.names, await engine.workers())
+            damage = await engine.check() if thorough and isinstance(engine, Checkable) else ()
+            return replace(found, findings=(*damage, *found.findings, *more))
+
+        return await self._run(ask)
 
     # Running
 

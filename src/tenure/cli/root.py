@@ -12,6 +12,7 @@ from tenure.errors import TenureError
 
 COMMANDS = {
     "demo": "See it work: two workers, one of them killed, on real files.",
+    "doctor": "Look for what is wrong with a store, and say what to do.",
     "enqueue": "Put one job in and print its id.",
     "job": "Show, cancel or requeue jobs by their ids.",
     "jobs": "List jobs, newest first.",
