@@ -1,37 +1,53 @@
-"""What is said of a fleet, beyond what its engine finds."""
+"""core/fleet.py: what is wrong with a row, and how it is told."""
 
 from __future__ import annotations
 
-from tenure.core.fleet import Inspection, QueueSettings, WorkerInfo, notes
+import pytest
 
-WORKER = WorkerInfo(id="w", queues=("q",), tasks=("b",), concurrency=1)
+from tenure.core.fleet import Flaw, findings, flaw_of
+from tests.core.rows import NOW, SECOND, pending, running
 
-
-def codes(*findings):
-    return [finding.code for finding in findings]
-
-
-def test_nothing_is_said_of_what_is_well():
-    found = Inspection(queues=(QueueSettings("q"),), tasks={"a": 1, "b": 2})
-    assert notes(found, ["a"], [WORKER]) == ()
-    assert notes(found, ["a", "b", "c"], []) == ()
+FIELDS = ("state", "ready", "available_at", "owner", "lease_until", "finished_at")
 
 
-def test_tasks_that_nobody_has():
-    found = Inspection(tasks={"a": 1, "b": 2, "x": 3, "y": 4})
-    [finding] = notes(found, ["a"], [WORKER])
-    assert finding.code == "task-unknown"
-    assert not finding.problem
-    assert finding.text == "7 jobs have tasks that this app does not know: x, y"
+def flaw(row, now: int = NOW) -> Flaw | None:
+    return flaw_of(**{name: getattr(row, name) for name in FIELDS}, now=now)
 
 
-def test_without_tasks_at_hand_nothing_is_known():
-    assert notes(Inspection(tasks={"a": 1}), [], [WORKER]) == ()
+@pytest.mark.parametrize(
+    ("row", "wanted"),
+    [
+        (pending(), None),
+        (pending(available_at=NOW + 60 * SECOND), None),
+        (pending(available_at=NOW + 60 * SECOND + 1), Flaw.TOO_EARLY),
+        (pending(available_at=NOW + 99 * SECOND, ready=False), None),
+        (pending(owner="host:1:abc"), None),
+        (running(), None),
+        (running(available_at=NOW + 99 * SECOND), None),
+        (running(lease_until=NOW - 99 * SECOND), None),
+        (running(owner=None), Flaw.NO_HOLDER),
+        (running(lease_until=None), Flaw.NO_HOLDER),
+        (pending(state="failed"), Flaw.NO_END),
+        (pending(state="failed", finished_at=NOW), None),
+        (pending(state="stuck"), Flaw.NO_STATE),
+    ],
+)
+def test_what_is_wrong_with_a_row(row, wanted):
+    assert flaw(row) == wanted
 
 
-def test_paused_queues():
-    queues = tuple(QueueSettings(f"q{n}", paused=n != 3) for n in range(8))
-    [finding] = notes(Inspection(queues=queues), [], [])
-    assert finding.code == "queue-paused"
-    assert not finding.problem
-    assert finding.text == "7 queues are paused: q0, q1, q2, q4, q5, ..."
+def test_findings_name_the_jobs_in_a_steady_order():
+    flawed = {Flaw.NO_END: ["b", "a"], Flaw.NO_STATE: [str(n) for n in range(9)]}
+    first, second = findings(flawed)
+    assert (first.code, second.code) == ("job-without-state", "job-ended-without-time")
+    assert first.text.startswith("9 jobs have a state that does not exist")
+    assert first.text.endswith(": 0, 1, 2, 3, 4, ...")
+    assert second.text.endswith(": a, b")
+    assert all(found.problem and found.remedy for found in (first, second))
+    assert findings({}) == ()
+
+
+def test_every_flaw_can_be_told():
+    for kind in Flaw:
+        (found,) = findings({kind: ["x"]})
+        assert found.code == kind

@@ -8,8 +8,11 @@ import threading
 from collections.abc import Callable
 from functools import partial
 
+import msgspec
 import pytest
 
+from tenure.context import JobContext
+from tenure.core.job import NewJob, new_row
 from tenure.leases import LeaseKeeper, LeaseRenewal
 from tenure.leases.holder import Holder
 from tenure.leases.jumps import Jumps
@@ -283,6 +286,15 @@ def test_a_handler_that_overran_its_time_in_a_blocked_loop_loses_its_lease(watch
         await other.astop()
 
     asyncio.run(main())
+
+
+def test_the_timeout_of_a_job_is_the_limit_of_its_lease():
+    clock = ManualClock()
+    for timeout, limit in ((7.0, clock.now + 7), (None, None)):
+        row = msgspec.structs.replace(new_row(NewJob(id="j", task="t"), 0), timeout=timeout)
+        lease = make_lease("j", clock.now, clock=clock)
+        JobContext(row, lease, clock).begin()
+        assert lease.limit == limit
 
 
 def test_a_loop_blocked_for_ten_minutes_loses_its_leases(watch):
