@@ -35,6 +35,7 @@ from tenure.receiving import Receiver, Receiving, receive_options
 from tenure.settings import load
 from tenure.tasks import BoundTask, Decorator, Task, TaskRef, TaskSet, bound_tasks
 from tenure.worker.options import WorkerChanges, WorkerOptions
+from tenure.worker.single import SingleRun
 from tenure.worker.worker import Worker
 
 if TYPE_CHECKING:
@@ -234,13 +235,36 @@ class QueueService:
         See `WorkerOptions` for the options. It must run on the loop that the service lives on,
         which it becomes if the service is not open yet.
         """
-        defaults = WorkerOptions(
+        chosen = self._worker_options(options)
+        return Worker(self._life.engine, self.tasks, chosen, hooks=self.hooks, prepare=self.open)
+
+    def _worker_options(self, changes: WorkerChanges) -> WorkerOptions:
+        return WorkerOptions(
             concurrency=self.settings.concurrency,
             lease=self.settings.lease,
             log_success=self.settings.log_success,
-        )
-        changes = defaults.changed(options)
-        return Worker(self._life.engine, self.tasks, changes, hooks=self.hooks, prepare=self.open)
+        ).changed(changes)
+
+    async def run_one(self, job_id: str) -> Job:
+        """Make one attempt at this job, here and now; what has become of it.
+
+        The job has ended then, or is pending: given back, or to be retried. Raises `JobNotFound`,
+        `UnknownTask`, and `JobNotClaimable` with nothing changed. Cancelled, it cancels the body,
+        gives the job back and raises.
+        """
+
+        async def run() -> Job:
+            return await (await self._single(job_id)).finish()
+
+        return await self._home.run(run)
+
+    async def _single(self, job_id: str, **options: Unpack[WorkerChanges]) -> SingleRun:
+        """What runs this job, on the home loop."""
+        job = await self.get(job_id)
+        self.tasks.get(job.task)
+        options = {**options, "queues": (job.queue,), "concurrency": 1}
+        worker = self._worker_options(options)
+        return SingleRun(self._life.engine, self.tasks, worker, job.row, hooks=self.hooks)
 
     def receive(
         self,

@@ -261,6 +261,14 @@ class QueueService:
             lambda: self.async_service.inspect(thorough=thorough)
         )
 
+    def run_one(self, job_id: str) -> Job:
+        """Make one attempt at this job, here and now; what has become of it.
+
+        The job has ended then, or is pending: given back, or to be retried. Raises `JobNotFound`,
+        `UnknownTask`, and `JobNotClaimable` with nothing changed. Cancelled, it cancels the body,
+        gives the job back and raises."""
+        return self.async_service._home.run_sync(lambda: self.async_service.run_one(job_id))
+
     def sweep(self, limit: int = 500) -> list[Swept]:
         """Expire what is overdue and take back what lapsed, of any task.
 
