@@ -6,7 +6,7 @@ import math
 from typing import Any, Literal
 
 from tenure.clock import SYSTEM_CLOCK, Clock
-from tenure.core import codec
+from tenure.core import codec, receipts
 from tenure.core.codec import printable
 from tenure.core.job import Job, JobRow, Progress
 from tenure.core.outcomes import Completed, Verdict
@@ -65,6 +65,11 @@ class JobContext:
     def token(self) -> int:
         """The fencing number of this attempt: a later one of the same store is always greater."""
         return self._row.token
+
+    @property
+    def receipt(self) -> str:
+        """A string with which any process can settle or extend, after `raise Handoff()`."""
+        return receipts.write(receipts.Receipt(self._row.id, self._row.token, self.worker))
 
     @property
     def worker(self) -> str:
@@ -132,6 +137,7 @@ class JobContext:
         """The body starts: its timeout counts from now."""
         if self._row.timeout is not None:
             self._deadline = self._clock.monotonic() + self._row.timeout
+            self.lease.limit = self._deadline
 
     def stop(self, reason: Stopping) -> None:
         """Tell the body to end. The first reason stays."""

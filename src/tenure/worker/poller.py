@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import random
 from collections.abc import Callable, Sequence
 
@@ -60,7 +59,6 @@ class Poller:
         self._full = False
         self._wait = _SHORTEST_WAIT
         self._away = 0
-        self._looks_at: float | None = None
         self.stopped = False
 
     def wake(self) -> None:
@@ -71,11 +69,6 @@ class Poller:
     def slot_freed(self) -> None:
         """A slot is free: look now if the last look left something behind, or none was possible."""
         if self._news or self._full:
-            self._wake.set()
-
-    def due_in(self, seconds: float) -> None:
-        """A job was put off by so much: the next look must not be later."""
-        if self._looks_at is not None and self._clock.monotonic() + seconds < self._looks_at:
             self._wake.set()
 
     def stop(self) -> None:
@@ -143,17 +136,13 @@ class Poller:
         if not self._away:
             self._wait = min(self._poll_max, wait * 2)
             wait = min(wait, await self._until_due())
-        self._looks_at = self._clock.monotonic() + wait
         try:
             async with asyncio.timeout(wait):
                 await self._wake.wait()
         except TimeoutError:
             pass
-        self._looks_at = None
 
     async def _until_due(self) -> float:
-        # What is put off while the store is asked may be missing in the answer.
-        self._looks_at = math.inf
         try:
             due = await self._engine.next_due(self._options.queues, self._tasks.names)
         except EngineUnavailable:
