@@ -26,7 +26,7 @@ class Site:
         self.house = house
         self._folder = folder
         self._log = folder / "log"
-        self._processes: list[Process] = []
+        self.processes: list[Process] = []
         declare(house, self._log)
 
     async def put(self, name: str, *args: Any, **changes: Any) -> str:
@@ -35,7 +35,7 @@ class Site:
     async def start(self, **options: Any) -> Process:
         """A worker process, which says on its error stream what it logs."""
         options = {"concurrency": 5, "lease": 1.0, "poll_max": 0.1, **options}
-        number = len(self._processes)
+        number = len(self.processes)
         with (self._folder / f"errors-{number}").open("wb") as errors:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -48,11 +48,11 @@ class Site:
                 cwd=Path(__file__).parents[2],
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             )
-        self._processes.append(process)
+        self.processes.append(process)
         return process
 
     def errors(self, process: Process) -> str:
-        return (self._folder / f"errors-{self._processes.index(process)}").read_text()
+        return (self._folder / f"errors-{self.processes.index(process)}").read_text()
 
     def notes(self, word: str, job_id: str) -> list[int]:
         """The processes that noted this word of this job, in order."""
@@ -67,7 +67,7 @@ class Site:
         return self.notes("start", job_id)[-1]
 
     def process(self, pid: int) -> Process:
-        return next(p for p in self._processes if p.pid == pid)
+        return next(p for p in self.processes if p.pid == pid)
 
     async def freeze(self, process: Process) -> None:
         """Stop it, but not while it holds the lock of the file, which would stop everybody."""
@@ -81,7 +81,7 @@ class Site:
                 process.send_signal(signal.SIGCONT)
 
     async def end(self) -> None:
-        for process in self._processes:
+        for process in self.processes:
             if process.returncode is None:
                 process.kill()
             await process.wait()
