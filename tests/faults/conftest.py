@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -28,10 +27,3 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
     """A file and the worker processes on it."""
     async with open_site(tmp_path) as site:
         yield site
-
-
-@pytest.fixture
-def everything_logged(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
-    """Whatever is logged at any level."""
-    with caplog.at_level(logging.DEBUG):
-        yield caplog

@@ -170,6 +170,6 @@ async def test_bodies_cancelled_amid_calls_get_no_answer_of_another(
     assert wrong == []
     assert calls > ended / 2
     # And the connections still work.
-    handle = await jobs.enqueue(child, 7)
+    last = await jobs.enqueue(child, 7)
     await jobs.worker(queues=["other"], burst=True, concurrency=500).run()
-    assert await handle.result(5) == 7
+    assert await last.result(5) == 7

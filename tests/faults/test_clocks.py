@@ -53,7 +53,7 @@ async def house(
         house.keeper.close()
 
 
-@pytest.mark.parametrize("step", [-2 * HOUR, -1_000_000, 1_000_000])
+@pytest.mark.parametrize("step", [-2 * HOUR, 500_000])
 async def test_a_step_within_the_lease_or_back_starts_nothing_twice(
     house: House, clock: Stepped, step: int
 ):
@@ -65,10 +65,10 @@ async def test_a_step_within_the_lease_or_back_starts_nothing_twice(
 
     task = house.task(body)
     ids = [await house.put(task) for _ in range(5)]
-    async with house.working(lease=3.0), house.working(lease=3.0):
+    async with house.working(lease=1.5), house.working(lease=1.5):
         await gate.reached(5)
         clock.offset = step
-        await asyncio.sleep(1.2)  # a renewal of every lease
+        await asyncio.sleep(0.7)  # a renewal of every lease
         gate.open = True
         later = [await house.put(task) for _ in range(5)]
         jobs = await house.ended(*ids, *later)

@@ -45,7 +45,7 @@ async def test_no_job_sees_what_another_bound_however_that_one_ended(house: Hous
 
     function = on_loop if kind == "async" else in_thread
     task = house.task(function, timeout=0.05, max_attempts=2, retry=SOON)
-    ids = [await house.put(task, "AB"[number % 2], number) for number in range(30)]
+    ids = [await house.put(task, "AB"[number % 2], number) for number in range(20)]
     async with house.working(concurrency=8, threads=1 if kind == "def" else None):
         jobs = await house.ended(*ids)
     assert {before for _, before in seen} == {"nobody"}

@@ -30,7 +30,6 @@ BAD_DELAYS: list[Any] = [
     timedelta(microseconds=-1),
     True,
     "5",
-    None,
 ]
 BAD_TIMES: list[Any] = [
     datetime(1, 1, 1),  # noqa: DTZ001 (naive is the point)
@@ -49,26 +48,20 @@ async def body() -> str:
 
 
 @pytest.mark.parametrize("option", ["delay", "expires_in", "timeout"])
-@pytest.mark.parametrize("value", BAD_DELAYS, ids=repr)
-async def test_an_absurd_duration_is_refused_where_it_is_given(
-    jobs: QueueService, option: str, value: Any
-):
-    if value is None and option != "delay":
-        return  # no limit
+async def test_an_absurd_duration_is_refused_where_it_is_given(jobs: QueueService, option: str):
     task = jobs.task(body)
-    with pytest.raises(ConfigurationError, match=option):
-        await jobs.enqueue(task.options(**{option: value}).bind())
+    for value in BAD_DELAYS:
+        with pytest.raises(ConfigurationError, match=option):
+            await jobs.enqueue(task.options(**{option: value}).bind())
     assert await jobs.find() == []
 
 
 @pytest.mark.parametrize("option", ["run_at", "expires_at"])
-@pytest.mark.parametrize("value", BAD_TIMES, ids=repr)
-async def test_an_absurd_time_is_refused_where_it_is_given(
-    jobs: QueueService, option: str, value: Any
-):
+async def test_an_absurd_time_is_refused_where_it_is_given(jobs: QueueService, option: str):
     task = jobs.task(body)
-    with pytest.raises(ConfigurationError, match=option):
-        await jobs.enqueue(task.options(**{option: value}).bind())
+    for value in BAD_TIMES:
+        with pytest.raises(ConfigurationError, match=option):
+            await jobs.enqueue(task.options(**{option: value}).bind())
     assert await jobs.find() == []
 
 

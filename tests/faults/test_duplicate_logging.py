@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tenure import QueueService, TaskRef
 from tests.faults.scripts import output, start, surroundings
 from tests.worker.kit import SOON, House, until
 
@@ -55,8 +56,7 @@ if __name__ == "__main__":
         async with jobs:
             await jobs.enqueue(on_loop)
             await jobs.enqueue(in_thread)
-            if "run" in sys.argv:
-                await jobs.worker(burst=True).run()
+            await jobs.worker(burst=True).run()
     asyncio.run(main())
 """
 LINES = ["a line of the body", "a line of the root", "the end of the job"]
@@ -66,7 +66,8 @@ LINES = ["a line of the body", "a line of the root", "the end of the job"]
 def test_each_line_is_written_once_whoever_set_logging_up(tmp_path: Path, setup: str):
     app = APP.replace("SETUP", SETUPS[setup])
     (tmp_path / "app.py").write_text(app)
-    output(start(app, cwd=tmp_path))
+    with QueueService(f"sqlite:///{tmp_path}/jobs.db").sync as jobs:
+        jobs.enqueue_many([TaskRef(name).bind() for name in ("on_loop", "in_thread")])
     by_command = subprocess.Popen(
         [sys.executable, "-m", "tenure", "worker", "app:jobs", "--burst"],
         cwd=tmp_path,
@@ -77,7 +78,7 @@ def test_each_line_is_written_once_whoever_set_logging_up(tmp_path: Path, setup:
     )
     own = tmp_path / "embedded"
     own.mkdir()
-    embedded = start(app, "run", cwd=own)
+    embedded = start(app, cwd=own)
     for process in (by_command, embedded):
         out, err = process.communicate(timeout=30)
         assert process.returncode == 0, err

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tenure import INJECTED, JobContext, QueueService
+from tenure import INJECTED, Job, JobContext, QueueService
 from tenure.core.states import State
 from tenure.errors import TenureError
 from tests.faults.scripts import surroundings
@@ -29,11 +29,6 @@ TEXTS = {
 UNSTORABLE = {"nul", "surrogate"}
 
 
-@pytest.fixture(params=TEXTS)
-def text(request: pytest.FixtureRequest) -> str:
-    return TEXTS[request.param]
-
-
 def storable(text: str) -> bool:
     return text not in {TEXTS[name] for name in UNSTORABLE}
 
@@ -42,81 +37,88 @@ async def quick() -> str:
     return "fine"
 
 
-async def ends_beside_a_good_one(jobs: QueueService, body: Any) -> Any:
-    task = jobs.task(body)
-    bad, good = await jobs.enqueue(task), await jobs.enqueue(jobs.task(quick))
+async def ends_beside_a_good_one(jobs: QueueService, body: Any, *arguments: str) -> Job:
+    """The job, once it has ended and so has one that came after it."""
+    bad, good = await jobs.enqueue(body, *arguments), await jobs.enqueue("quick")
     await jobs.worker(burst=True, concurrency=1).run()
     assert await good.result(0) == "fine"
     return await bad.wait(0)
 
 
+def fail(place: str, text: str) -> None:
+    """Raise an exception with this text in that place."""
+    if place == "message":
+        raise ValueError(text)
+    if place == "class":
+        raise type(text.replace("\x00", "0").replace("\udce4", "x"), (ValueError,), {})(text)
+    error = KeyError({text: text}) if place == "key" else ValueError("plain")
+    if place == "note":
+        error.add_note(text)
+    if place == "cause":
+        raise error from OSError(2, text, text)
+    if place == "group":
+        raise ExceptionGroup(text, [error, OSError(text)])
+    raise error
+
+
 @pytest.mark.parametrize("place", ["message", "class", "note", "cause", "group", "key"])
 async def test_awkward_text_in_an_error_keeps_no_job_from_ending(
-    jobs: QueueService, kind: str, place: str, text: str
+    jobs: QueueService, kind: str, place: str
 ):
-    def fail() -> None:
-        if place == "message":
-            raise ValueError(text)
-        if place == "class":
-            raise type(text.replace("\x00", "0").replace("\udce4", "x"), (ValueError,), {})(text)
-        error = KeyError({text: text}) if place == "key" else ValueError("plain")
-        if place == "note":
-            error.add_note(text)
-        if place == "cause":
-            raise error from OSError(2, text, text)
-        if place == "group":
-            raise ExceptionGroup(text, [error, OSError(text)])
-        raise error
+    async def on_loop(name: str) -> None:
+        fail(place, TEXTS[name])
 
-    async def on_loop() -> None:
-        fail()
+    def in_thread(name: str) -> None:
+        fail(place, TEXTS[name])
 
-    def in_thread() -> None:
-        fail()
-
-    job = await ends_beside_a_good_one(jobs, on_loop if kind == "async" else in_thread)
-    assert job.state is State.FAILED
-    assert job.error is not None
-    shown = f"{job.error.kind} {job.error.message} {job.error.traceback}"
-    shown.encode("utf-8")
-    assert "\x00" not in shown
-    assert "b" in shown
-
-
-async def test_awkward_text_in_progress_and_result_keeps_no_job_from_ending(
-    jobs: QueueService, text: str
-):
-    async def body(*, ctx: JobContext = INJECTED) -> dict[str, list[str]]:
-        ctx.progress(1, 2, text)
-        return {"out": [text]}
-
-    job = await ends_beside_a_good_one(jobs, body)
-    if storable(text):
-        assert job.result == {"out": [text]}
-    else:
+    jobs.task(quick)
+    task = jobs.task(on_loop if kind == "async" else in_thread)
+    for name in TEXTS:
+        job = await ends_beside_a_good_one(jobs, task, name)
+        assert job.state is State.FAILED
         assert job.error is not None
-        assert (job.state, job.error.kind) == (State.FAILED, "PayloadError")
-        assert "result" in job.error.message
-        job.error.message.encode("utf-8")
+        shown = f"{job.error.kind} {job.error.message} {job.error.traceback}"
+        shown.encode("utf-8")
+        assert "\x00" not in shown
+        assert "b" in shown
+
+
+async def test_awkward_text_in_progress_and_result_keeps_no_job_from_ending(jobs: QueueService):
+    @jobs.task
+    async def body(name: str, *, ctx: JobContext = INJECTED) -> dict[str, list[str]]:
+        ctx.progress(1, 2, TEXTS[name])
+        return {"out": [TEXTS[name]]}
+
+    jobs.task(quick)
+    for name, text in TEXTS.items():
+        job = await ends_beside_a_good_one(jobs, body, name)
+        if storable(text):
+            assert job.result == {"out": [text]}
+        else:
+            assert job.error is not None
+            assert (job.state, job.error.kind) == (State.FAILED, "PayloadError")
+            assert "result" in job.error.message
+            job.error.message.encode("utf-8")
 
 
 async def test_arguments_come_back_exactly_or_are_refused_where_they_are_given(
-    jobs: QueueService, text: str
+    jobs: QueueService,
 ):
     @jobs.task
     async def echo(value: Any) -> Any:
         return value
 
-    for value in (text, [text], {text: 1}, {"a": {text: [text]}}):
-        if storable(text):
-            handle = await jobs.enqueue(echo, value)
-            await jobs.worker(burst=True).run()
-            assert await handle.result(0) == value
-        else:
-            before = len(await jobs.find())
-            with pytest.raises(TenureError, match="value"):
-                await jobs.enqueue(echo, value)
-            assert len(await jobs.find()) == before
+    for text in TEXTS.values():
+        for value in (text, [text], {text: 1}, {"a": {text: [text]}}):
+            if storable(text):
+                handle = await jobs.enqueue(echo, value)
+                await jobs.worker(burst=True).run()
+                assert await handle.result(0) == value
+            else:
+                before = len(await jobs.find())
+                with pytest.raises(TenureError, match="value"):
+                    await jobs.enqueue(echo, value)
+                assert len(await jobs.find()) == before
 
 
 @pytest.mark.parametrize("option", ["name", "queue", "tags", "description", "metadata"])
@@ -151,7 +153,9 @@ async def test_a_file_name_that_is_no_text_is_refused_or_comes_back(
     async def fails() -> None:
         raise FileNotFoundError(2, "No such file", name)
 
-    job = await ends_beside_a_good_one(jobs, fails)
+    jobs.task(quick)
+    job = await ends_beside_a_good_one(jobs, jobs.task(fails))
+    assert job.error is not None
     assert "caf\\udce9" in job.error.message
 
 

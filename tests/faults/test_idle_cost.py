@@ -27,7 +27,7 @@ def cpu(pid: int) -> float:
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 async def test_a_worker_without_work_costs_next_to_nothing(site: Site, scaled: Scaled):
     """However many places it has; and a new job is still started at once."""
-    seconds = scaled(3, 60)
+    seconds = scaled(2, 60)
     processes = []
     for concurrency in (1, 1000):
         processes.append(await site.start(concurrency=concurrency, poll_max=1.0, lease=30.0))

@@ -36,7 +36,7 @@ asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
 
 
 def test_many_writers_and_a_long_reader_meet_no_error(tmp_path: Path, scaled: Scaled):
-    path, rounds = tmp_path / "jobs.db", scaled(120, 5000)
+    path, rounds = tmp_path / "jobs.db", scaled(80, 5000)
     first = start(WORK, str(path), "first", "1", cwd=tmp_path)
     ran = output(first).split()
     reader = sqlite3.connect(path, isolation_level=None)

@@ -36,34 +36,36 @@ async def body(value: Any = None) -> Any:
 
 
 @pytest.mark.parametrize("option", OPTIONS)
-@pytest.mark.parametrize("value", BAD, ids=lambda value: str(value)[:20])
 async def test_a_number_out_of_range_is_refused_by_the_name_of_its_option(
-    jobs: QueueService, option: str, value: Any
+    jobs: QueueService, option: str
 ):
     task = jobs.task(body)
-    with pytest.raises(TenureError, match=option):
-        await jobs.enqueue(task.options(**{option: value}).bind())
+    for value in BAD:
+        with pytest.raises(TenureError, match=option):
+            await jobs.enqueue(task.options(**{option: value}).bind())
     assert await jobs.find() == []
 
 
 @pytest.mark.parametrize("option", ["concurrency", "threads", "lease"])
-@pytest.mark.parametrize("value", [0, -1, 2**31, 2**63, True, "5", float("nan")], ids=str)
-async def test_a_worker_refuses_them_too(jobs: QueueService, option: str, value: Any):
-    with pytest.raises(TenureError, match=option):
-        jobs.worker(**{option: value})
+async def test_a_worker_refuses_them_too(jobs: QueueService, option: str):
+    values: list[Any] = [0, -1, 2**31, 2**63, True, "5", float("nan")]
+    for value in values:
+        with pytest.raises(TenureError, match=option):
+            jobs.worker(**{option: value})
 
 
-@pytest.mark.parametrize("value", [2**53 + 1, -(2**53) - 1, 2**63 - 1, -(2**63), 2**64, 10**30])
-async def test_large_integers_come_back_exactly_or_are_refused(jobs: QueueService, value: int):
-    task = jobs.task(body)
-    try:
-        handle = await jobs.enqueue(task, value)
-    except TenureError:
-        assert not -(2**63) <= value < 2**64
-        return
+async def test_large_integers_come_back_exactly_or_are_refused(jobs: QueueService):
+    task, kept = jobs.task(body), {}
+    for value in (2**53 + 1, -(2**53) - 1, 2**63 - 1, -(2**63), 2**64, 10**30):
+        try:
+            kept[value] = await jobs.enqueue(task, value)
+        except TenureError:
+            assert not -(2**63) <= value < 2**64
     await jobs.worker(burst=True).run()
-    assert await handle.result(0) == value
-    assert (await handle.job()).arguments == {"value": value}
+    assert len(kept) >= 4
+    for value, handle in kept.items():
+        assert await handle.result(0) == value
+        assert (await handle.job()).arguments == {"value": value}
 
 
 @pytest.mark.parametrize("priority", [PRIORITY_MIN, 0, PRIORITY_MAX])

@@ -45,7 +45,10 @@ async def test_by_default_attempts_outlast_a_dependency_that_is_away_for_a_minut
     assert all(later > 2 * sooner for sooner, later in pairwise(waits[1:]))
 
 
-async def test_a_base_of_zero_does_not_burn_all_attempts_in_one_look(house: House):
+async def test_a_base_of_zero_does_not_burn_all_attempts_in_one_look(
+    memory: tuple[House, Strings],
+):
+    house, _ = memory
     starts: list[float] = []
 
     async def fails() -> None:
@@ -80,10 +83,10 @@ async def test_each_job_keeps_the_policy_it_was_enqueued_with(jobs: QueueService
 
 
 async def test_what_cannot_start_yet_costs_a_look_a_second_and_no_attempt(
-    moved: tuple[House, Strings],
+    memory: tuple[House, Strings],
 ):
     """A job whose old body still runs in this process is put off, not asked for all the time."""
-    house, strings = moved
+    house, strings = memory
     release = False
 
     def stuck() -> None:

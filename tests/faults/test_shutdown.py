@@ -90,7 +90,7 @@ async def test_a_drain_ends_though_new_work_never_stops_coming(house: House):
     assert set(states) == {State.COMPLETED, State.PENDING}
 
 
-async def test_the_record_tells_a_shutdown_from_a_crash_and_from_an_outage(house: House):
+async def test_the_record_tells_a_shutdown_from_a_crash(house: House):
     """Each way in which a job comes back has words of its own, and a counter of its own."""
 
     async def body() -> None:

@@ -22,11 +22,11 @@ async def test_c_code_that_lets_no_thread_run_is_taken_over_and_refused(site: Si
     """Nothing in that process can renew, so another one runs the job, and the first is told."""
     for _ in range(2):
         await site.start(lease=1.0)
-    job_id = await site.put("seize_once", str(tmp_path / "flag"), 4)
+    job_id = await site.put("seize_once", str(tmp_path / "flag"), 3)
     first = await site.started(job_id)
     begun = time.monotonic()
     second = await site.started(job_id, 2)
-    assert time.monotonic() - begun < 3.5  # by the lease, not by the end of the call
+    assert time.monotonic() - begun < 2.7  # by the lease, not by the end of the call
     [job] = await site.house.ended(job_id)
     stuck = site.process(first)
     await until(lambda: f"job {job_id} (seize_once) lost its lease" in site.errors(stuck))
@@ -37,11 +37,11 @@ async def test_c_code_that_lets_no_thread_run_is_taken_over_and_refused(site: Si
 
 async def test_many_busy_threads_keep_their_leases(site: Site, scaled: Scaled):
     """More threads than cores, all busy, beside a worker that would take what lapses."""
-    count, seconds = scaled(10, 40), scaled(25, 200) / 10
-    busy = await site.start(concurrency=count, lease=2.0)
+    count, seconds = scaled(8, 40), scaled(20, 200) / 10
+    busy = await site.start(concurrency=count, lease=1.5)
     ids = [await site.put("spin_in_thread", seconds) for _ in range(count)]
     await asyncio.gather(*(site.started(job_id) for job_id in ids))
-    await site.start(lease=2.0)
+    await site.start(lease=1.5)
     jobs = await site.house.ended(*ids, timeout=50)
     assert {(job.state, job.claims, job.lapses) for job in jobs} == {(State.COMPLETED, 1, 0)}
     assert {job.result for job in jobs} == {busy.pid}

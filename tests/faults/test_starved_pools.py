@@ -50,9 +50,7 @@ async def test_a_full_default_pool_of_the_loop_stops_nothing_of_ours(tmp_path: P
 
         async def renewed() -> bool:
             now = [(await handle.job()).lease_until for handle in full]
-            return all(
-                a is not None and b is not None and a < b for a, b in zip(leases, now, strict=True)
-            )
+            return all(a and b and a < b for a, b in zip(leases, now, strict=True))
 
         await until(renewed, 3)
         await jobs.cancel(full[0].id)
@@ -97,14 +95,14 @@ async def test_parents_that_wait_for_children_hold_their_own_places_only(
         with counted():
             for handle in [await jobs.enqueue(child, n) for n in range(2)]:
                 with suppress(TimeoutError):
-                    await handle.result(timeout=0.3)
+                    await handle.result(timeout=0.15)
 
     @jobs.task
     def in_thread() -> None:
         with counted():
             for handle in [jobs.sync.enqueue(child, n) for n in range(2)]:
                 with suppress(TimeoutError):
-                    handle.result(timeout=0.3)
+                    handle.result(timeout=0.15)
 
     worker = jobs.worker(concurrency=4)
     running = asyncio.create_task(worker.run())

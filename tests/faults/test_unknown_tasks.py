@@ -142,4 +142,5 @@ async def test_an_error_in_the_store_is_told_and_never_made_again(tmp_path: Path
             await handle.result(0)
     assert type(failure.value) is JobFailed
     assert failure.value.__cause__ is None
+    assert failure.value.job.error is not None
     assert failure.value.job.error.kind == kind

@@ -12,6 +12,7 @@ import pytest
 from tenure import JobFailed, JobHandle, QueueService, handles
 from tenure.engines.protocol import Prunable
 from tenure.errors import JobCancelled, JobExpired, JobNotFound
+from tests.worker.kit import until
 
 pytestmark = pytest.mark.anyio
 Scaled = Callable[[int, int], int]
@@ -54,8 +55,11 @@ async def prune(jobs: QueueService, handle: JobHandle[Any]) -> None:
 async def force(jobs: QueueService, handle: JobHandle[Any]) -> None:
     worker = jobs.worker(stop_grace=0.1)
     running = asyncio.create_task(worker.run())
-    while (await handle.job()).state != "running":
-        await asyncio.sleep(0.005)
+
+    async def begun() -> bool:
+        return (await handle.job()).state == "running"
+
+    await until(begun)
     await handle.cancel(force=True)
     worker.stop()
     worker.stop()
