@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 
 from tenure.core.durations import Seconds
+from tenure.core.fleet import Inspection
 from tenure.core.job import Job
 from tenure.core.query import CancelResult, QueueStats, RequeueResult, Swept
 from tenure.core.states import State
@@ -250,6 +251,23 @@ class QueueService:
     def requeue(self, *job_ids: str) -> RequeueResult:
         """Make ended jobs pending again, with fresh budgets and no expiry."""
         return self.async_service._home.run_sync(lambda: self.async_service.requeue(*job_ids))
+
+    def inspect(self, *, thorough: bool = False) -> Inspection:
+        """What is wrong with the store or deserves attention, and the settings of its queues.
+
+        `thorough` also reads everything, where the engine can look for damage that way. Findings
+        that are a `problem` put jobs or data in danger; the others are hints."""
+        return self.async_service._home.run_sync(
+            lambda: self.async_service.inspect(thorough=thorough)
+        )
+
+    def run_one(self, job_id: str) -> Job:
+        """Make one attempt at this job, here and now; what has become of it.
+
+        The job has ended then, or is pending: given back, or to be retried. Raises `JobNotFound`,
+        `UnknownTask`, and `JobNotClaimable` with nothing changed. Cancelled, it cancels the body,
+        gives the job back and raises."""
+        return self.async_service._home.run_sync(lambda: self.async_service.run_one(job_id))
 
     def sweep(self, limit: int = 500) -> list[Swept]:
         """Expire what is overdue and take back what lapsed, of any task.

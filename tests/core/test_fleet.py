@@ -24,7 +24,8 @@ def flaw(row, now: int = NOW) -> Flaw | None:
         (pending(owner="host:1:abc"), None),
         (running(), None),
         (running(available_at=NOW + 99 * SECOND), None),
-        (running(lease_until=NOW - 99 * SECOND), None),
+        (running(lease_until=NOW - 60 * SECOND), None),
+        (running(lease_until=NOW - 60 * SECOND - 1), Flaw.LEFT),
         (running(owner=None), Flaw.NO_HOLDER),
         (running(lease_until=None), Flaw.NO_HOLDER),
         (pending(state="failed"), Flaw.NO_END),
@@ -44,6 +45,8 @@ def test_findings_name_the_jobs_in_a_steady_order():
     assert first.text.endswith(": 0, 1, 2, 3, 4, ...")
     assert second.text.endswith(": a, b")
     assert all(found.problem and found.remedy for found in (first, second))
+    (hint,) = findings({Flaw.LEFT: ["a"]})
+    assert not hint.problem
     assert findings({}) == ()
 
 

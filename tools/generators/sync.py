@@ -145,6 +145,7 @@ from types import ModuleType
 from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 
 from tenure.core.durations import Seconds
+from tenure.core.fleet import Inspection
 from tenure.core.job import Job
 from tenure.core.query import CancelResult, QueueStats, RequeueResult, Swept
 from tenure.core.states import State

@@ -97,10 +97,7 @@ class Worker:
         unhook = self._keeper.hooks.add(self._heard)
         self._runner.settler.start()
         poller = asyncio.create_task(self._guarded(self._poll()))
-        helpers = [
-            asyncio.create_task(self._guarded(work))
-            for work in (self._control.run(), self._janitor.run())
-        ]
+        helpers = [asyncio.create_task(self._guarded(work)) for work in self._helpers()]
         try:
             await self._stopping.wait()
         except asyncio.CancelledError:
@@ -150,6 +147,10 @@ class Worker:
             await work
         except Exception as error:
             self._fail(error)
+
+    def _helpers(self) -> Iterable[Coroutine[Any, Any, None]]:
+        """What goes on beside the claiming."""
+        return self._control.run(), self._janitor.run()
 
     async def _poll(self) -> None:
         await self._poller.run()
