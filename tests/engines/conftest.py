@@ -22,7 +22,7 @@ def _memory(folder: Path) -> Callable[[], Engine]:
 
 def _sqlite(folder: Path) -> Callable[[], Engine]:
     # Each handle as of another process: nothing but the file is shared.
-    return lambda: SQLiteEngine(folder / "jobs.db")
+    return lambda: SQLiteEngine(folder / "jobs.db", synchronous="normal")
 
 
 ENGINES: dict[str, Callable[[Path], Callable[[], Engine]]] = {

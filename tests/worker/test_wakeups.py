@@ -134,14 +134,14 @@ async def test_a_full_worker_asks_nothing_of_the_store(moved: tuple[House, Strin
     ids = [await house.put(task) for _ in range(10)]
     worker = house.worker(poll_max=0.01, concurrency=3)
     looks = 0
-    real = worker._poller._free
+    real = worker._runner.free
 
     def free() -> int:
         nonlocal looks
         looks += 1
         return real()
 
-    worker._poller._free = free
+    worker._runner.free = free  # type: ignore[method-assign]
     async with house.working(worker):
         await gate.reached(3)
         before, looks = strings.calls.copy(), 0

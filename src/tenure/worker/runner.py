@@ -74,7 +74,7 @@ class Runner:
         self._times = options.times
         self._grace = seconds(options.stop_grace, "stop_grace")
         self._threads = ThreadPool(options.threads or options.concurrency)
-        self._working: set[asyncio.Task[None]] = set()
+        self._working: dict[asyncio.Task[None], str] = {}  # the ids of the jobs
         self._attempts: dict[str, Attempt] = {}  # whose bodies run, by job
         self._left_behind: dict[str, Attempt] = {}
         self._settling = 0
@@ -86,6 +86,10 @@ class Runner:
     def active(self) -> int:
         """How many jobs are held."""
         return len(self._working)
+
+    def held(self) -> tuple[str, ...]:
+        """The ids of the jobs that are held."""
+        return tuple(self._working.values())
 
     @property
     def left_behind(self) -> int:
@@ -114,7 +118,7 @@ class Runner:
             self.fail(error)
         for row, lease in zip(rows, leases, strict=True):
             work = loop.create_task(self._work(row, lease, sent_at, kept))
-            self._working.add(work)
+            self._working[work] = row.id
             work.add_done_callback(self._ended)
         self._keeper.nudge([row.id for row in rows if row.id in self._early_cancels])
 
@@ -198,7 +202,7 @@ class Runner:
             attempt.stop("cancel")
 
     def _ended(self, work: asyncio.Task[None]) -> None:
-        self._working.discard(work)
+        self._working.pop(work, None)
         self._changed.set()
         if not work.cancelled() and (error := work.exception()) is not None:
             log.error("a job could not be settled; its lease will lapse", exc_info=error)

@@ -48,8 +48,11 @@ VALUES = {
     "after": 0,
     "schedule": "s",
     "tick": 1,
+    "first": "a",
+    "last": "b",
 }
 PLANS = {
+    "any_between": "sqlite_autoindex_jobs_1",
     "known_ids": "sqlite_autoindex_jobs_1",
     "waiting_in_queue": "jobs_waiting",
     "promote": "sqlite_autoindex_jobs_1",

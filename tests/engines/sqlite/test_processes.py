@@ -13,7 +13,6 @@ import pytest
 
 from tenure.engines.protocol import Claim, Signal, Topic
 from tenure.engines.sqlite import SQLiteEngine
-from tenure.engines.sqlite.mail import Post
 from tenure.errors import EngineUnavailable
 from tests.engines.sqlite.conftest import make_job
 
@@ -218,10 +217,8 @@ async def test_a_child_may_open_its_own(path: str, engine: SQLiteEngine, python)
     assert stats[0].completed == 2
 
 
-async def test_without_mail_listeners_look_at_the_file(
-    path: str, engine: SQLiteEngine, python, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(Post, "possible", False)
+async def test_without_mail_listeners_look_at_the_file(path: str, engine: SQLiteEngine, python):
+    engine._exchange._post.possible = False
     await engine.insert([make_job(id="a")])
     await engine.claim(Claim(owner="w", limit=1, lease=10**8))
     async with engine.listen({Topic.CANCEL}) as listener:

@@ -82,6 +82,8 @@ class Post:
 
     def __init__(self, path: str) -> None:
         self.folder = f"{path}-wake"
+        self.possible = _possible(self.folder)
+        """Whether this system has what it takes."""
         self._own: frozenset[str] = frozenset()
         self._lock = Lock()
         self._socket: socket.socket | None = None
@@ -89,13 +91,6 @@ class Post:
         self._listed = 0
         self._changed = -1
         self._found: list[Address] = []
-
-    @property
-    def possible(self) -> bool:
-        """Whether this system has what it takes."""
-        return hasattr(socket, "AF_UNIX") and (
-            len(os.fsencode(self.folder)) < _LONGEST_ADDRESS - 32 or os.path.isdir("/proc/self/fd")
-        )
 
     def others(self) -> list[Address]:
         """The mailboxes that are not ours."""
@@ -145,6 +140,22 @@ class Post:
                 with suppress(NotImplementedError):
                     loop.remove_reader(descriptor)
                 self._unbind(address.name, descriptor)
+
+    def abandoned(self) -> list[str]:
+        """The mailboxes whose owners were killed. Nothing is sent, and nothing removed."""
+        if not self.possible:
+            return []
+        found = []
+        with suppress(OSError), _reachable(self.folder) as folder:
+            for name in sorted(filter(Address.parse, os.listdir(self.folder))):
+                with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as asking:
+                    try:
+                        asking.connect(f"{folder}/{name}")
+                    except ConnectionRefusedError:
+                        found.append(name)
+                    except OSError:
+                        pass
+        return found
 
     def close(self) -> None:
         """Let go of the sending socket; it comes back when it is needed."""
@@ -226,6 +237,14 @@ class Post:
             os.rmdir(self.folder)  # refused while there are others
 
 
+def _possible(folder: str) -> bool:
+    return hasattr(socket, "AF_UNIX") and (_is_short(folder) or os.path.isdir("/proc/self/fd"))
+
+
+def _is_short(folder: str) -> bool:
+    return len(os.fsencode(folder)) < _LONGEST_ADDRESS - 32  # less the name of a socket
+
+
 def _bit(queue: str) -> int:
     return int(1 << (crc32(queue.encode("utf-8", "surrogatepass")) & 31))
 
@@ -233,7 +252,7 @@ def _bit(queue: str) -> int:
 @contextmanager
 def _reachable(folder: str) -> Iterator[str]:
     """A path to the folder that is short enough for the address of a socket."""
-    if len(os.fsencode(folder)) < _LONGEST_ADDRESS - 32:
+    if _is_short(folder):
         yield folder
         return
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -5,7 +5,7 @@ No rule is here: values come from `core`, statements from `statements.sql`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ from tenure.core import insertion, rules
 from tenure.core.columns import from_columns, to_column_values, to_columns
 from tenure.core.identity import FREE, Holder, Reservation, taken_by
 from tenure.core.insertion import Inserted, TickKey
-from tenure.core.job import COLUMNS, JobRow, NewJob
+from tenure.core.job import COLUMNS, JobRow, NewJob, new_row
 from tenure.core.lease import Beat, Extended, Extension, Lost
 from tenure.core.outcomes import Change, Settled, Settlement, Verdict
 from tenure.core.query import CancelResult, Filter, RequeueResult, Swept
@@ -26,7 +26,6 @@ from tenure.errors import PayloadError
 
 SQL = sql.load("tenure.engines.sqlite", "statements.sql")
 
-_KNOWN_IDS = SQL["known_ids"]
 _INSERT = SQL["insert_job"]
 _INSERT_PLAIN = SQL["insert_plain_job"]
 _EXTEND = SQL["extend"]
@@ -85,25 +84,26 @@ def check_sizes(jobs: Iterable[NewJob], most: int) -> None:
 
 def insert(tx: Transaction, jobs: Sequence[NewJob], now: int) -> list[Inserted]:
     """See `Engine.insert`."""
+    if len(jobs) == 1 and jobs[0].unique_key is None and jobs[0].tick is None:
+        return [_insert_one(tx, jobs[0], now)]
     keys = {job.unique_key for job in jobs if job.unique_key is not None}
     pairs = {
         (job.schedule, job.tick)
         for job in jobs
         if job.schedule is not None and job.tick is not None
     }
-    known: set[str] = set()
-    if len(jobs) > 1 or keys or pairs:  # of a plain single row the statement itself tells
-        found = tx.execute(_KNOWN_IDS, {"ids": as_list(job.id for job in jobs)})
-        known = {row[0] for row in found}
     plan = insertion.plan(
-        jobs, now, known=known, holders=holders(tx, keys), ticks=_jobs_of_ticks(tx, pairs)
+        jobs,
+        now,
+        known=_known(tx, [job.id for job in jobs]),
+        holders=holders(tx, keys),
+        ticks=_jobs_of_ticks(tx, pairs),
     )
     for job_id, values in plan.updates.items():
         row = read_row(tx, job_id)
         assert row is not None, "only a twin that is there is changed"
         write_row(tx, row, values)
-    if _insert_rows(tx, plan.rows) < len(plan.rows):  # only ever a single one
-        return [Inserted(job.id, False) for job in jobs]
+    _insert_rows(tx, plan.rows)
     for kept in plan.reservations:
         tx.write(SQL["reserve"], msgspec.structs.asdict(kept))
     # One change of each queue is enough to tell who waits for its jobs.
@@ -111,6 +111,23 @@ def insert(tx: Transaction, jobs: Sequence[NewJob], now: int) -> list[Inserted]:
     tx.changes += [(row.id, row.queue, row.state, row.ready) for row in first]
     tx.crowd = tx.crowd or len(plan.rows) > len(first)
     return plan.answers
+
+
+def _insert_one(tx: Transaction, job: NewJob, now: int) -> Inserted:
+    """A job that is compared with no other, but for its id, which the statement does."""
+    row = new_row(job, now)
+    created = _insert_rows(tx, [row]) > 0
+    if created:
+        tx.changes.append((row.id, row.queue, row.state, row.ready))
+    return Inserted(job.id, created)
+
+
+def _known(tx: Transaction, ids: Sequence[str]) -> set[str]:
+    """Those of these ids that are taken."""
+    # New ids are next to each other, so a look at their range saves the looks at each.
+    if not ids or not tx.execute(SQL["any_between"], {"first": min(ids), "last": max(ids)}):
+        return set()
+    return {row[0] for row in tx.execute(SQL["known_ids"], {"ids": as_list(ids)})}
 
 
 def holders(tx: Transaction, keys: Collection[str]) -> dict[str, Holder]:
@@ -142,30 +159,32 @@ def job_of_tick(tx: Transaction, schedule: str, tick: int) -> str | None:
 
 def _insert_rows(tx: Transaction, rows: Iterable[JobRow]) -> int:
     """How many rows were written."""
+    plain: list[tuple[Any, ...]] = []
     wide: list[list[Any]] = []
-
-    def plain() -> Iterator[tuple[Any, ...]]:
-        for values in map(to_columns, rows):
-            if _more(values) == _NOTHING_MORE:
-                yield _plain(values)
-            else:
-                wide.append(values)
-
-    return tx.execute_many(_INSERT_PLAIN, plain()) + tx.execute_many(_INSERT, wide)
+    for values in map(to_columns, rows):
+        if _more(values) == _NOTHING_MORE:
+            plain.append(_plain(values))
+        else:
+            wide.append(values)
+    written = tx.execute_many(_INSERT_PLAIN, plain) if plain else 0
+    return written + (tx.execute_many(_INSERT, wide) if wide else 0)
 
 
 def extend(tx: Transaction, beats: Sequence[Beat], now: int) -> list[Extension]:
     """See `Engine.extend`."""
     fences = _fences(tx, [beat.id for beat in beats])
     answers = [_examine(beat, fences.get(beat.id), now) for beat in beats]
-    granted: dict[tuple[int, str | None], list[str]] = {}
+    last: dict[str, tuple[int, str | None]] = {}  # of two beats for one lease the later one counts
     for beat, answer in zip(beats, answers, strict=True):
         if isinstance(answer, Extended):
             until = now + round(beat.seconds * 1_000_000)
-            progress = None
+            progress = last[beat.id][1] if beat.id in last else None
             if beat.progress is not None:
                 progress = to_column_values({"progress": beat.progress})["progress"]
-            granted.setdefault((until, progress), []).append(beat.id)
+            last[beat.id] = until, progress
+    granted: dict[tuple[int, str | None], list[str]] = {}
+    for job_id, values in last.items():
+        granted.setdefault(values, []).append(job_id)
     for (until, progress), ids in granted.items():
         tx.write(_EXTEND, {"until": until, "progress": progress, "ids": as_list(ids)})
     return answers

@@ -1,6 +1,10 @@
 -- Every statement that the engine runs. Rows are read with `*`: the columns of `jobs` stand in the
 -- order of JobRow, and what a later schema adds stands behind them.
 
+-- name: any_between
+-- Whether any id of this range is taken.
+SELECT 1 FROM jobs WHERE id BETWEEN :first AND :last LIMIT 1;
+
 -- name: known_ids
 -- Which of these ids are taken.
 SELECT id FROM jobs WHERE id IN (SELECT value FROM json_each(:ids));
@@ -372,8 +376,8 @@ INSERT INTO workers (id, until, info) VALUES (:id, :until, :info);
 SELECT info FROM workers WHERE until > :now ORDER BY id;
 
 -- name: conditions
--- What tells whether a job is in a possible condition, for every job.
-SELECT id, state, ready, available_at, owner, lease_until, finished_at FROM jobs;
+-- What tells whether a job is in a possible condition, for every job; and its task.
+SELECT id, task, state, ready, available_at, owner, lease_until, finished_at FROM jobs;
 
 -- name: append_event
 -- Keep one event.
