@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
@@ -10,7 +11,10 @@ from tenure.engines.protocol import Engine
 from tenure.errors import ConfigurationError
 
 _HIDDEN = "***"
-_SECRET_WORDS = ("password", "passwd", "secret", "token", "key")
+_SECRET_WORDS = ("pass", "pwd", "secret", "token", "key", "auth", "credential")
+_HOST = re.compile(r"[^:/?#]*(:\d+)?[/?]")
+"""A host with its path or query: an `@` behind it is part of these."""
+
 Maker = Callable[[SplitResult, Clock], Engine]
 
 
@@ -23,7 +27,10 @@ def open_engine(url: str, *, clock: Clock = SYSTEM_CLOCK) -> Engine:
 
     Raises `ConfigurationError` naming what is wrong and what is allowed.
     """
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # its text may quote the password
+        raise ConfigurationError(f"{redact(url)!r} is no URL") from None
     if parts.scheme not in _MAKERS:
         allowed = ", ".join(f"{scheme}://" for scheme in _MAKERS)
         raise ConfigurationError(
@@ -33,17 +40,21 @@ def open_engine(url: str, *, clock: Clock = SYSTEM_CLOCK) -> Engine:
 
 
 def redact(url: str) -> str:
-    """The URL with its passwords hidden, fit to be shown."""
-    parts = urlsplit(url)
-    netloc = parts.netloc
-    if "@" in netloc:
-        user, _, host = netloc.rpartition("@")
-        name, colon, _ = user.partition(":")
-        netloc = f"{name}{colon}{_HIDDEN if colon else ''}@{host}"
-    query = "&".join(_redact_parameter(item) for item in parts.query.split("&") if item)
-    # Not by urlunsplit, which counts slashes its own way where there is no host.
-    head = f"{parts.scheme}://" if "://" in url else ""
-    return f"{head}{netloc}{parts.path}{'?' if query else ''}{query}"
+    """The URL with its passwords hidden, fit to be shown. Takes any text, and never raises.
+
+    Passwords may hold characters that should have been escaped, so what is hidden goes up to the
+    last `@` behind which a host may stand.
+    """
+    scheme, mark, rest = url.partition("://")
+    if not mark:
+        scheme, rest = "", url
+    before, at, after = rest.rpartition("@")
+    if at and not _HOST.match(before):
+        name, colon, _ = before.partition(":")
+        rest = f"{name}{colon}{_HIDDEN if colon else ''}@{after}"
+    rest, _, query = rest.partition("#")[0].partition("?")
+    query = "&".join(_redact_parameter(item) for item in query.split("&") if item)
+    return f"{scheme}{mark}{rest}{'?' if query else ''}{query}"
 
 
 def _redact_parameter(item: str) -> str:
@@ -82,8 +93,8 @@ def _sqlite(parts: SplitResult, clock: Clock) -> Engine:
     given = _parameters(parts, ("synchronous", "timeout"))
     if parts.netloc:
         raise ConfigurationError(
-            f"sqlite:// takes no host, but has {parts.netloc!r}; a relative path has three slashes "
-            f"(sqlite:///jobs.db), an absolute one four (sqlite:////var/lib/app/jobs.db)"
+            f"sqlite:// takes no host, but has {redact(parts.netloc)!r}; a relative path has three "
+            f"slashes (sqlite:///jobs.db), an absolute one four (sqlite:////var/lib/app/jobs.db)"
         )
     path = unquote(parts.path.removeprefix("/"))
     if not path:
