@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
 from tenure.engines.memory import MemoryEngine
+from tenure.engines.open import open_engine as engine_of
+from tenure.engines.postgres import PostgresEngine
 from tenure.engines.protocol import Engine
 from tenure.engines.sqlite import SQLiteEngine
 from tenure.testing.conformance.kit import OpenEngine
 
+
+Handles = Callable[[], Engine]
+
+
+@pytest.fixture
+def memory_store() -> Iterator[Handles]:
+    yield MemoryEngine().side
+
+
+@pytest.fixture
+def sqlite_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Handles]:
+    folder = tmp_path_factory.mktemp("store")
+    # Each handle as of another process: nothing but the file is shared.
+    yield lambda: SQLiteEngine(folder / "jobs.db")
 
 def _memory(folder: Path) -> Callable[[], Engine]:
     first = MemoryEngine()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
 from tenure.clock import SYSTEM_CLOCK, Clock
 from tenure.engines.protocol import Engine
@@ -20,6 +20,8 @@ def open_engine(url: str, *, clock: Clock = SYSTEM_CLOCK) -> Engine:
     - `memory://`: in this process, for tests
     - `sqlite:///jobs.db` (relative to the working directory), `sqlite:////var/lib/app/jobs.db`;
       with `?synchronous=full` or `normal`, and `timeout=` seconds until a call gives up
+    - `postgresql://user@host:5432/database`, with what libpq takes (`?sslmode=require`), and
+      `schema=` (tenure), `prefix=` of the tables' names, `timeout=`, and `connections=` (8) at most
 
     Raises `ConfigurationError` naming what is wrong and what is allowed.
     """
@@ -54,11 +56,18 @@ def _redact_parameter(item: str) -> str:
 
 def _parameters(parts: SplitResult, allowed: tuple[str, ...]) -> Mapping[str, str]:
     """The query parameters, each at most once and known."""
-    found: dict[str, str] = {}
-    for name, value in parse_qsl(parts.query, keep_blank_values=True):
+    found = _once(parts)
+    for name in found:
         if name not in allowed:
             choice = f"allowed: {', '.join(allowed)}" if allowed else "it takes none"
             raise ConfigurationError(f"{parts.scheme}:// has no parameter {name!r}; {choice}")
+    return found
+
+
+def _once(parts: SplitResult) -> dict[str, str]:
+    """The query parameters, each at most once."""
+    found: dict[str, str] = {}
+    for name, value in parse_qsl(parts.query, keep_blank_values=True):
         if name in found:
             raise ConfigurationError(f"the parameter {name!r} is given twice")
         found[name] = value
@@ -96,6 +105,22 @@ def _sqlite(parts: SplitResult, clock: Clock) -> Engine:
     )
 
 
+def _postgresql(parts: SplitResult, clock: Clock) -> Engine:
+    try:
+        from tenure.engines.postgres import PostgresEngine, place_of
+    except ImportError as error:
+        raise ConfigurationError(
+            f"postgresql:// needs psycopg; install tenure[postgres] ({error})"
+        ) from error
+
+    given = _once(parts)
+    ours = {name: value for name, value in given.items() if name in _POSTGRESQL}
+    theirs = {name: value for name, value in given.items() if name not in _POSTGRESQL}
+    others = urlencode(theirs, quote_via=quote)
+    shown = redact(parts._replace(scheme="postgresql").geturl())
+    return PostgresEngine(place_of(parts, ours, others, shown), clock=clock)
+
+
 def _seconds(value: str | None, default: float = 10.0) -> float:
     if value is None:
         return default
@@ -105,4 +130,10 @@ def _seconds(value: str | None, default: float = 10.0) -> float:
         raise ConfigurationError(f"timeout must be a number of seconds, not {value!r}") from None
 
 
-_MAKERS: Mapping[str, Maker] = {"memory": _memory, "sqlite": _sqlite}
+_POSTGRESQL = frozenset({"schema", "prefix", "timeout", "connections"})
+_MAKERS: Mapping[str, Maker] = {
+    "memory": _memory,
+    "sqlite": _sqlite,
+    "postgresql": _postgresql,
+    "postgres": _postgresql,
+}

@@ -1,0 +1,6 @@
+"""Jobs in a PostgreSQL database: durable, shared by any number of machines."""
+
+from tenure.engines.postgres.engine import PostgresEngine
+from tenure.engines.postgres.place import Place, place_of
+
+__all__ = ["PostgresEngine", "Place", "place_of"]
