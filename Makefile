@@ -45,7 +45,7 @@ test-all: ## the test suite on every Python >= 3.11 found here
 soak: dev ## the same tests with larger numbers (takes long)
 	@TENURE_SOAK=1 $(PY) -m pytest --timeout=3600 $(ARGS)
 
-bench: dev ## measure
+bench: dev ## measure, beside the raw engine and peers (about 3 minutes)
 	@$(PY) -m benchmarks $(ARGS)
 
 generate: dev ## refresh generated files
@@ -56,5 +56,5 @@ format: dev ## format, and fix what can be fixed
 	@$(PY) -m ruff format .
 
 clean: ## remove environments, caches and build results
-	@rm -rf .venv .venv-3.* .venv*.lock build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
-	@find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
+	@rm -rf .venv .venv-3.* .venv-peers .venv*.lock build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@find src tests tools benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

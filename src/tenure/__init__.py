@@ -1,7 +1,7 @@
 """tenure: durable background work for Python, held on leases."""
 
 from tenure.context import JobContext
-from tenure.core.directives import Cancel, Discard, Retry, Snooze
+from tenure.core.directives import Cancel, Discard, Handoff, Retry, Snooze
 from tenure.core.job import Job, JobError, Progress
 from tenure.core.query import CancelResult, RequeueResult
 from tenure.core.retry import RetryPolicy
@@ -18,6 +18,7 @@ __all__ = [
     "Cancel",
     "CancelResult",
     "Discard",
+    "Handoff",
     "Job",
     "JobContext",
     "JobError",

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 import os
-import random
 import time
 from collections.abc import Callable
+from struct import Struct
 from threading import Lock
 from typing import Protocol
 
@@ -70,23 +70,43 @@ def _offset(text: str | None) -> int:
 
 
 SYSTEM_CLOCK = SystemClock()
-_random_bits = random.SystemRandom().getrandbits
+
+
+class SystemRandom:
+    """Up to 64 random bits of the system, taken in advance. For one thread at a time.
+
+    Each call of the system lets other threads of Python go first, and the one that writes to a
+    file may keep the turn for a while. A forked child takes bits of its own.
+    """
+
+    _WORDS = Struct("64Q")
+
+    def __init__(self) -> None:
+        self._pid = 0
+        self._words: list[int] = []
+
+    def __call__(self, count: int) -> int:
+        if not self._words or self._pid != os.getpid():
+            self._pid = os.getpid()
+            self._words = list(self._WORDS.unpack(os.urandom(self._WORDS.size)))
+        return self._words.pop() >> (64 - count)
 
 
 class IdSource:
     """Makes ids that strictly increase within this source, whatever its clock does.
 
-    `now_us` returns Unix time in microseconds; `random_bits(k)` returns k random bits.
+    `now_us` returns Unix time in microseconds; `random_bits(k)` returns k random bits (None: those
+    of the system).
     Safe to call from several threads.
     """
 
     def __init__(
         self,
         now_us: Callable[[], int] = SYSTEM_CLOCK.time_us,
-        random_bits: Callable[[int], int] = _random_bits,
+        random_bits: Callable[[int], int] | None = None,
     ) -> None:
         self._now_us = now_us
-        self._random_bits = random_bits
+        self._random_bits = random_bits or SystemRandom()
         self._lock = Lock()
         self._last = 0
         self._counter = 0

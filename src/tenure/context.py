@@ -6,14 +6,15 @@ import math
 from typing import Any, Literal
 
 from tenure.clock import SYSTEM_CLOCK, Clock
-from tenure.core import codec
+from tenure.core import codec, receipts
 from tenure.core.codec import printable
 from tenure.core.job import Job, JobRow, Progress
 from tenure.core.outcomes import Completed, Verdict
 from tenure.core.rules import decide
-from tenure.engines.protocol import Engine
+from tenure.engines.protocol import Engine, Joined
 from tenure.errors import ConfigurationError, LeaseLost, Stopped
 from tenure.leases.lease import Lease
+from tenure.leases.suspension import Suspension
 
 Stopping = Literal["cancel", "timeout", "shutdown", "lost"]
 
@@ -67,6 +68,11 @@ class JobContext:
         return self._row.token
 
     @property
+    def receipt(self) -> str:
+        """A string with which any process can settle or extend, after `raise Handoff()`."""
+        return receipts.write(receipts.Receipt(self._row.id, self._row.token, self.worker))
+
+    @property
     def worker(self) -> str:
         """The id of the worker that runs this attempt."""
         return self._row.owner or ""
@@ -104,6 +110,19 @@ class JobContext:
         whole = None if total is None else _number(total, "total")
         self.lease.report(Progress(done, whole, printable(str(message)[:1000])[:1000]))
 
+    def join(self, connection: object) -> Suspension:
+        """`with`, `async with`: hold this job's own row in a transaction of yours.
+
+        Nobody can take the job over while the transaction is open, so the lease's deadline and its
+        renewal are suspended. End the transaction inside the block; when the block is left, one
+        extension decides whether the lease still holds. On SQLite the open transaction holds the
+        whole file: keep it shorter than a lease, or every other worker loses its leases.
+
+        `connection` is as for `complete_in`. Raises `LeaseLost` if the job is no longer held.
+        """
+        self._joined(connection).hold(self._row)
+        return self.lease.suspended()
+
     async def complete_in(self, connection: object, result: Any = None) -> None:
         """Complete this job inside a transaction of yours, so that it and its effects are one.
 
@@ -118,13 +137,20 @@ class JobContext:
 
     def complete_in_sync(self, connection: object, result: Any = None) -> None:
         """`complete_in` for `def` bodies. On the connection's own thread."""
-        if self._engine is None:
-            raise ConfigurationError("this context belongs to no worker, so nothing can be settled")
-        data = codec.encode_result(result, self._engine.traits.max_payload)
+        joined = self._joined(connection)
+        data = codec.encode_result(result, self._store().traits.max_payload)
         settlement = decide(self._row, Completed(data), now=self._row.started_at or 0)
-        [answer] = self._engine.join(connection).settle([settlement])
+        [answer] = joined.settle([settlement])
         if answer.verdict is Verdict.LOST:
             raise LeaseLost(f"job {self.job_id} is no longer held under token {self.token}")
+
+    def _joined(self, connection: object) -> Joined:
+        return self._store().join(connection)
+
+    def _store(self) -> Engine:
+        if self._engine is None:
+            raise ConfigurationError("this context belongs to no worker, so it has no store")
+        return self._engine
 
     # What follows is the worker's.
 
@@ -132,6 +158,7 @@ class JobContext:
         """The body starts: its timeout counts from now."""
         if self._row.timeout is not None:
             self._deadline = self._clock.monotonic() + self._row.timeout
+            self.lease.limit = self._deadline
 
     def stop(self, reason: Stopping) -> None:
         """Tell the body to end. The first reason stays."""

@@ -40,6 +40,10 @@ class LeaseLost(TenureError):
     """The lease is gone: it ran out, or the job was settled, cancelled by force or taken over."""
 
 
+class InvalidReceipt(TenureError, ValueError):
+    """The text is no receipt of a lease, or was changed on its way."""
+
+
 class Stopped(TenureError):
     """Raised by `ctx.check()` in a body that should end: cancelled, timed out, or shutting down."""
 

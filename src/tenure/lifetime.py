@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import logging
 import os
 import threading
 from collections.abc import Callable, Coroutine
@@ -12,6 +13,8 @@ from typing import Any, Literal
 from tenure.clock import IdSource
 from tenure.engines.protocol import Engine
 from tenure.handles import Waiter
+
+log = logging.getLogger("tenure")
 
 Move = Literal["opening", "closing"]
 
@@ -33,6 +36,8 @@ class Lifetime:
         self._opened = False
         self._move: tuple[Move, asyncio.Task[None]] | None = None
         self._waiter: Waiter | None = None
+        self.before_close: Callable[[], Coroutine[Any, Any, None]] | None = None
+        """Awaited while the engine is still open; what it raises is logged and stops nothing."""
         self._inherited: list[Any] = []
 
     @property
@@ -87,6 +92,11 @@ class Lifetime:
     async def _close(self) -> None:
         self._opened = False
         atexit.unregister(self._at_exit)
+        try:
+            if self.before_close is not None:
+                await self.before_close()
+        except Exception:
+            log.warning("something held by the service could not be let go", exc_info=True)
         waiter, self._waiter = self._waiter, None
         if waiter is not None and waiter.here:
             await waiter.close()

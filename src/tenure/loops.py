@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
 import concurrent.futures
 import math
 import os
@@ -159,7 +158,6 @@ class Home:
 
     def _end(self, portal: Portal, last: Callable[[], Awaitable[object]] | None) -> None:
         try:
-            atexit.unregister(self.leave)
             portal.stop(last)
         finally:
             self._ending = None
@@ -206,7 +204,6 @@ class Home:
         self._portal = None
         if running is None:
             self._portal = Portal()
-            atexit.register(self.leave)
         self._loop = running if self._portal is None else self._portal.loop
         assert self._loop is not None
         return self._loop

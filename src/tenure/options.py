@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import cached_property
 from typing import Any, TypedDict
 
 import msgspec
 
 from tenure.core import codec
 from tenure.core.durations import SECOND, Seconds, instant, micros
-from tenure.core.job import PRIORITY_MAX, PRIORITY_MIN
+from tenure.core.job import PRIORITY_MAX, PRIORITY_MIN, NewJob
 from tenure.core.retry import RetryPolicy
 from tenure.errors import ConfigurationError, InvalidArguments, PayloadError
 
@@ -43,7 +44,7 @@ class TaskChanges(TypedDict, total=False):
     description: str | None
 
 
-class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
+class TaskOptions(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """How a task's jobs are kept and run.
 
     - `name`: the task's name in the store; by default the function's. `aliases`: older names that
@@ -148,6 +149,30 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def timeout_seconds(self) -> float | None:
         return None if self.timeout is None else micros(self.timeout, "timeout") / SECOND
+
+    @cached_property
+    def of_job(self) -> Mapping[str, Any]:
+        """What these options say of every job, as fields of `NewJob`; defaults are left out."""
+        values = {
+            "queue": self.queue,
+            "priority": self.priority,
+            "delay": self.delay_us,
+            "run_at": self.run_at_us,
+            "expires_in": self.expires_in_us,
+            "expires_at": self.expires_at_us,
+            "max_attempts": self.max_attempts,
+            "max_lapses": self.max_lapses,
+            "max_interruptions": self.max_interruptions,
+            "timeout": self.timeout_seconds,
+            "retry": self.retry,
+            "tags": self.tags,
+            "metadata": self.metadata,
+            "description": self.description,
+        }
+        return {name: value for name, value in values.items() if value != _DEFAULTS[name]}
+
+
+_DEFAULTS = msgspec.structs.asdict(NewJob(id="", task=""))
 
 
 def changed(options: TaskOptions, changes: TaskChanges) -> TaskOptions:

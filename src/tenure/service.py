@@ -26,6 +26,8 @@ from tenure.loops import Home
 from tenure.observe.hooks import Hooks
 from tenure.options import TaskChanges, TaskOptions, changed
 from tenure.queues import Queues
+from tenure.receipts import Receipts
+from tenure.receiving import Receiver, Receiving, receive_options
 from tenure.settings import load
 from tenure.tasks import BoundTask, Decorator, Task, TaskRef, TaskSet, bound_tasks
 from tenure.worker.options import WorkerChanges, WorkerOptions
@@ -70,13 +72,16 @@ class QueueService:
         self.tasks.collect(tasks)
         self.hooks = Hooks()
         self.queues = Queues(self)
+        self.receipts = Receipts(self)
         self._home = Home()
+        self._receiving = Receiving(self)
         try:
             self._life = Lifetime(lambda: open_engine(self.settings.url), self._at_exit)
         except ConfigurationError as error:
             if url is not None:
                 raise
             raise ConfigurationError(f"TENURE_URL or [tool.tenure] url: {error}") from error
+        self._life.before_close = self._receiving.close
 
     # Declaring tasks
 
@@ -222,6 +227,27 @@ class QueueService:
         )
         changes = defaults.changed(options)
         return Worker(self._life.engine, self.tasks, changes, hooks=self.hooks, prepare=self.open)
+
+    def receive(
+        self,
+        *queues: str,
+        tasks: Iterable[Task[..., Any] | TaskRef | str] | None = None,
+        limit: int = 10,
+        wait: Seconds = 0,
+        lease: Seconds | None = None,
+    ) -> Receiver:
+        """Claim jobs by hand: up to `limit` (1 to 1,000) of these queues (none: `default`).
+
+        `async with jobs.receive("mail", limit=10) as deliveries` gives all at once, `async for
+        delivery in jobs.receive("mail")` one by one. Each delivery is an async context manager
+        whose block ends the job; its lease is kept from the claim on. What was not started when
+        the block or the loop ends is given back.
+
+        `tasks` (None: any name) are tasks or their names. If nothing is due, up to `wait` seconds
+        are waited for it. `lease` is in seconds. Raises `ConfigurationError`.
+        """
+        length = self.settings.lease if lease is None else lease
+        return Receiver(self, receive_options(queues, tasks, limit, wait, length))
 
     async def sweep(self, limit: int = 500) -> list[Swept]:
         """Expire what is overdue and take back what lapsed, of any task.

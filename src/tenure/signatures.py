@@ -45,6 +45,8 @@ class Signature:
             if parameter.default is INJECTED:
                 self._check_injected(parameter)
         self._binder = inspect.Signature(list(self._parameters.values()))
+        by_position = all(p.kind in _POSITIONAL for p in self._parameters.values())
+        self._plain = len(self._parameters) if by_position else None
 
     @functools.cached_property
     def hints(self) -> Mapping[str, Any]:
@@ -73,11 +75,7 @@ class Signature:
             if name in kwargs:
                 raise InvalidArguments(f"{self._task}: {name} is injected and cannot be given")
         try:
-            bound = self._binder.bind(*args, **kwargs).arguments
-        except TypeError as error:
-            raise InvalidArguments(f"{self._task}: {error}{self._hint(kwargs)}") from error
-        try:
-            payload = object_of(bound)
+            payload = object_of(self._bound(args, kwargs))
         except PayloadError as error:
             raise PayloadError(f"{self._task}: {error}") from error
         try:
@@ -85,6 +83,15 @@ class Signature:
         except PayloadError as error:
             raise InvalidArguments(f"{self._task}: {error}") from error
         return payload
+
+    def _bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The arguments by parameter name, in the order of the parameters."""
+        if not kwargs and len(args) == self._plain:  # most calls; `bind` takes its time
+            return dict(zip(self._parameters, args, strict=True))
+        try:
+            return self._binder.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            raise InvalidArguments(f"{self._task}: {error}{self._hint(kwargs)}") from error
 
     def decode(self, values: Any) -> tuple[list[Any], dict[str, Any]]:
         """The positional and keyword arguments of a payload, as the annotated types.
@@ -165,14 +172,21 @@ class Signature:
         return f"; options are given by {self._task}.options({meant[0]}=...)"
 
 
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _OPTIONS = frozenset(TaskOptions.__struct_fields__)
 
 
 def object_of(values: Mapping[str, Any]) -> bytes:
     """The JSON object of these arguments. Raises `PayloadError` naming the argument."""
-    members = (codec.encode(n, "a name") + b":" + codec.encode(v, n) for n, v in values.items())
+    members = [_member(name) + codec.encode(value, name) for name, value in values.items()]
     return b"{" + b",".join(members) + b"}"
+
+
+@functools.lru_cache(1024)
+def _member(name: str) -> bytes:
+    """The beginning of a member of a JSON object."""
+    return codec.encode(name, "a name") + b":"
 
 
 def largest_of(payload: bytes) -> str:

@@ -137,26 +137,7 @@ class BoundTask(Generic[R_co]):
                 f"{self.name}: the arguments are {size} bytes, most of them in "
                 f"{largest_of(self.payload)!r}; {limit} are allowed"
             )
-        spec = self.spec
-        return NewJob(
-            id=id,
-            task=self.name,
-            queue=spec.queue,
-            priority=spec.priority,
-            payload=self.payload,
-            delay=spec.delay_us,
-            run_at=spec.run_at_us,
-            expires_in=spec.expires_in_us,
-            expires_at=spec.expires_at_us,
-            max_attempts=spec.max_attempts,
-            max_lapses=spec.max_lapses,
-            max_interruptions=spec.max_interruptions,
-            timeout=spec.timeout_seconds,
-            retry=spec.retry,
-            tags=spec.tags,
-            metadata=spec.metadata,
-            description=spec.description,
-        )
+        return NewJob(id=id, task=self.name, payload=self.payload, **self.spec.of_job)
 
     def __repr__(self) -> str:
         return f"<BoundTask {self.name}, {len(self.payload)} bytes>"

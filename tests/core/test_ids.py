@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+import operator
+import os
 import random
 import time
 import uuid
@@ -13,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenure.clock import IdSource, SystemClock
+from tenure.clock import IdSource, SystemClock, SystemRandom
 from tenure.core.ids import uuid7
 from tests.core.rows import NOW
 
@@ -103,6 +106,28 @@ def test_sources_do_not_meet():
     makers = [IdSource(lambda: NOW) for _ in range(50)]
     ids = {make() for make in makers for _ in range(200)}
     assert len(ids) == 10_000
+
+
+def test_random_bits_are_in_range_and_use_all_of_it():
+    bits = SystemRandom()
+    drawn = [bits(k) for k in [25, 48] * 2000]
+    assert all(0 <= value < 1 << k for value, k in zip(drawn, [25, 48] * 2000, strict=True))
+    assert len(set(drawn)) > 3990
+    for k, values in ((25, drawn[::2]), (48, drawn[1::2])):
+        assert functools.reduce(operator.or_, values) == (1 << k) - 1
+
+
+def test_a_forked_child_draws_other_bits():
+    bits = SystemRandom()
+    bits(48)  # so that some are there, taken in advance
+    reading, writing = os.pipe()
+    if (child := os.fork()) == 0:
+        os.write(writing, str(bits(48)).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(writing)
+    with os.fdopen(reading) as answer:
+        assert int(answer.read()) != bits(48)
 
 
 def test_threads_do_not_meet_within_a_source():

@@ -55,6 +55,16 @@ def test_what_was_given_is_kept():
     assert row.rank == rank_of(NOW, 5)
 
 
+def test_what_nobody_gave_is_empty():
+    row = new_row(NewJob(id="i", task="t"), NOW)
+    counted = {"token", "claims", "failures", "lapses", "releases"}
+    filled = {"rank", "ready", "state", "available_at", "created_at", "queued_at", "payload_size"}
+    for name in set(COLUMNS) - set(NewJob.__struct_fields__) - filled - counted:
+        assert getattr(row, name) in (None, (), False), name
+    assert row.errors == ()
+    assert row.cancel_requested is False
+
+
 @pytest.mark.parametrize(
     ("times", "due", "ready"),
     [

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.leases.kit import Desk
+from tests.leases.service import Service
 
 
 @pytest.fixture
@@ -12,3 +13,8 @@ def desk() -> Iterator[Desk]:
     desk = Desk()
     yield desk
     desk.keeper.close()
+
+
+@pytest.fixture
+def service(desk: Desk) -> Service:
+    return Service(desk.clock)

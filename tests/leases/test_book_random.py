@@ -10,8 +10,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from tenure.core.lease import Busy, Extended, Extension, Lost, lease_times
 from tenure.core.retry import RetryPolicy
-from tenure.leases.book import TOO_LATE, Book, Request
+from tenure.leases.book import TOO_LATE, Book
 from tenure.leases.lease import Lease
+from tenure.leases.request import Request
 from tests.leases.kit import Client, ManualClock
 
 SLACK = 1e-6

@@ -16,7 +16,9 @@ from tenure.core.lease import Busy, Extended, Lost
 from tenure.core.retry import RetryPolicy
 from tenure.leases import keeper as keeper_module
 from tenure.leases import link as link_module
-from tenure.leases.keeper import LeaseKeeper, default_keeper
+from tenure.leases.holder import Holder
+from tenure.leases.keeper import LeaseKeeper
+from tenure.leases.process import default_keeper
 from tenure.observe.hooks import Hooks
 from tests.leases.kit import Answer, Client, Desk, grant, hang, opened, until
 
@@ -30,8 +32,12 @@ def tick(desk: Desk, seconds: float = 10.0):
     quiet(desk)
 
 
+def retries(desk: Desk):
+    return desk.named("lease.transient_retry") + desk.named("lease.unexpected_retry")
+
+
 def retried(desk: Desk, times: int) -> bool:
-    return len(desk.named("lease.transient_retry")) == times
+    return len(retries(desk)) == times
 
 
 def test_leases_are_renewed_in_one_batch_on_the_keepers_thread(desk):
@@ -193,7 +199,9 @@ def test_whatever_extend_raises_is_transient(desk, error):
     desk.keeper.register(client, [lease])
     desk.keeper.register(Client(), [other])
     desk.clock.advance(10)
-    until(lambda: desk.named("lease.transient_retry"))
+    until(lambda: retries(desk))
+    expected = isinstance(error, OSError)
+    assert retries(desk)[0].name == f"lease.{'transient' if expected else 'unexpected'}_retry"
     tick(desk, 0.5)
     assert len(client.batches) == 2
     assert lease.remaining() == 27
@@ -209,7 +217,7 @@ def test_unsound_answers_are_transient(desk, answers, caplog):
     lease = desk.lease()
     desk.keeper.register(client, [lease])
     desk.clock.advance(10)
-    until(lambda: desk.named("lease.transient_retry"))
+    until(lambda: retries(desk))
     assert "could not be renewed" in caplog.text
     assert not lease.lost
 
@@ -353,7 +361,7 @@ def test_a_keeper_that_overslept_is_woken_by_whoever_comes(desk):
 
 def test_signals_are_posted_where_the_holder_wants_them(desk):
     posted: list[Callable[[], None]] = []
-    lease = desk.lease(post=posted.append)
+    lease = desk.lease(holder=Holder(posted.append))
     desk.keeper.register(Client(), [lease])
     desk.clock.advance(27)
     until(lambda: posted)
@@ -373,7 +381,7 @@ def test_signals_reach_an_event_loop(desk):
             threads.append(threading.current_thread())
             told.set()
 
-        lease = desk.lease(on_signal=signal, post=loop.call_soon_threadsafe)
+        lease = desk.lease(on_signal=signal, holder=Holder(loop.call_soon_threadsafe))
         desk.keeper.register(Client(), [lease])
         desk.clock.advance(27)
         await asyncio.wait_for(told.wait(), 10)
@@ -385,7 +393,7 @@ def test_signals_reach_an_event_loop(desk):
 def test_a_closed_loop_is_no_harm(desk):
     loop = asyncio.new_event_loop()
     loop.close()
-    gone, fine = desk.lease("gone", post=loop.call_soon_threadsafe), desk.lease("fine")
+    gone, fine = desk.lease("gone", holder=Holder(loop.call_soon_threadsafe)), desk.lease("fine")
     desk.keeper.register(Client(), [gone, fine])
     desk.clock.advance(27)
     until(lambda: desk.signals)

@@ -148,10 +148,11 @@ import gc, os, sys, threading, time
 from tenure.clock import SYSTEM_CLOCK
 from tenure.core.lease import Extended, lease_times
 from tenure.core.retry import RetryPolicy
-from tenure.leases.keeper import default_keeper
+from tenure.leases.process import default_keeper
 from tenure.leases.lease import Lease
 
 class Client:
+    resolution = 0
     retry = RetryPolicy()
     beats = 0
     async def open(self): self.pid = os.getpid()
@@ -180,7 +181,7 @@ if held:
     # The fork happens while another thread is inside of the keeper.
     locked, go_on = threading.Event(), threading.Event()
     def hold():
-        with keeper._lock:
+        with keeper._guard:
             locked.set()
             go_on.wait(30)
     holder = threading.Thread(target=hold)
@@ -246,7 +247,7 @@ import anyio
 from tests.leases.kit import Client, hang, until
 from tenure.clock import SYSTEM_CLOCK
 from tenure.core.lease import lease_times
-from tenure.leases.keeper import default_keeper
+from tenure.leases.process import default_keeper
 from tenure.leases.lease import Lease
 
 client = Client(hang)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
+import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +17,27 @@ from tenure.core.rules import decide
 from tenure.engines.protocol import Claim
 
 End = Callable[..., Awaitable[None]]
+HERE = Path(__file__).parent
+LIMIT = 30.0
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if not isinstance(item, pytest.Function) or HERE not in item.path.parents:
+            continue
+        if inspect.iscoroutinefunction(item.obj):
+            item.obj = within_the_limit(item.obj)
+
+
+def within_the_limit(test: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+    """A test that hangs is cancelled: stopped from outside it would hold up its fixtures' ends."""
+
+    @functools.wraps(test)
+    async def limited(**fixtures: Any) -> None:
+        async with asyncio.timeout(LIMIT):
+            await test(**fixtures)
+
+    return limited
 
 
 @pytest.fixture(autouse=True)

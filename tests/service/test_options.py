@@ -168,6 +168,31 @@ def test_a_copy_keeps_all_else() -> None:
     assert ref.spec.priority == 3
 
 
+def test_a_job_gets_every_option_that_is_not_its_default() -> None:
+    assert TaskOptions().of_job == {}
+    values: dict[str, Any] = {
+        "queue": "q",
+        "priority": 3,
+        "max_attempts": 4,
+        "max_lapses": 5,
+        "max_interruptions": 6,
+        "retry": RetryPolicy(),
+        "tags": ("a",),
+        "metadata": {"m": 1},
+        "description": "d",
+    }
+    times: dict[str, Any] = {"delay": 2, "expires_in": 3, "timeout": 4}
+    assert TaskOptions(**values, **times).of_job == values | {
+        "delay": 2_000_000,
+        "expires_in": 3_000_000,
+        "timeout": 4.0,
+    }
+    at = datetime(2030, 1, 1, tzinfo=UTC)
+    micros = round(at.timestamp() * 1e6)
+    spec = changed(TaskOptions(**values, **times), {"run_at": at, "expires_at": at})
+    assert spec.of_job == values | {"run_at": micros, "expires_at": micros, "timeout": 4.0}
+
+
 def test_names_belong_to_the_task() -> None:
     def body() -> None: ...
 

@@ -12,11 +12,13 @@ import pytest
 from tenure import JobHandle, QueueService, TaskRef, sync, task
 from tenure.errors import ConfigurationError, InvalidArguments, JobCancelled, JobNotFound
 from tenure.queues import Queues
+from tenure.receipts import Receipts
 
 PAIRS: list[tuple[type, type]] = [
     (QueueService, sync.QueueService),
     (JobHandle, sync.JobHandle),
     (Queues, sync.Queues),
+    (Receipts, sync.Receipts),
 ]
 TWINS = [
     (face, twin, name)

@@ -28,6 +28,9 @@ PATIENCE = 15.0
 SOON = RetryPolicy.constant(0.1)
 """The shortest backoff there is."""
 
+NEVER = 3600.0
+"""A poll that no test lives to see."""
+
 
 async def until(condition: Callable[[], Any], timeout: float = PATIENCE) -> None:
     """Wait until it holds; a condition may be a coroutine function."""
@@ -131,6 +134,23 @@ class House:
         now = changes.pop("now", None)
         claim = Claim(owner=owner, limit=100, lease=60_000_000, **changes)
         return [Job(row) for row in await self.engine.claim(claim, now=now)]
+
+
+async def dormant(worker: Worker) -> None:
+    """The worker will not look again by itself, as if it had been idle for long."""
+    poller, looks = worker._poller, 0
+    real = poller._pause
+
+    async def pause(free: int) -> None:
+        nonlocal looks
+        looks += 1
+        poller._wait = NEVER
+        await real(free)
+
+    poller._pause = pause  # type: ignore[method-assign]
+    poller.wake()
+    await until(lambda: looks)
+    await asyncio.sleep(0.02)  # while it asks what is due
 
 
 class Gate:

@@ -19,6 +19,8 @@ class Strings:
 
     def __init__(self) -> None:
         self.calls: Counter[str] = Counter()
+        self.handles = 0
+        """Side handles that are open now."""
         self.sizes: dict[str, list[int]] = {}
         self.away: set[str] = set()
         """Operations that fail before they take effect, for as long as they are in here."""
@@ -64,10 +66,12 @@ class Puppet:
 
     async def __aenter__(self) -> Puppet:
         await self._inner.__aenter__()
+        self.strings.handles += 1
         return self
 
     async def __aexit__(self, *exc: object) -> None:
         await self._inner.__aexit__(None, None, None)
+        self.strings.handles -= 1
 
     def side(self) -> Puppet:
         return Puppet(self._inner.side(), self.strings)

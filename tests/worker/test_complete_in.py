@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
+import time
 from pathlib import Path
 
 import pytest
@@ -142,3 +143,45 @@ async def test_who_lost_the_job_cannot_complete_it(jobs, place):
     assert (await handle.wait(5)).state == "cancelled"
     assert len(refused) == 1
     assert effects(place) == []
+
+
+async def test_a_transaction_longer_than_the_lease_is_held_and_completed(jobs, place):
+    """Nobody can take the job over while its row is locked, so its lease is not lost meanwhile."""
+
+    @jobs.task
+    def slow(*, ctx: JobContext = INJECTED) -> str:
+        shop = begin(place)
+        with ctx.join(shop):
+            shop.execute("INSERT INTO effects VALUES (1, ?)", (ctx.token,))
+            time.sleep(1.6)  # longer than the lease; the holder believes in it all the same
+            assert not ctx.lease.lost
+            ctx.complete_in_sync(shop, "held")
+            shop.execute("COMMIT")
+        shop.close()
+        return "not stored"
+
+    handle = await jobs.enqueue(slow)
+    await jobs.worker(burst=True, lease=1).run()
+    job = await handle.wait(5)
+    assert (job.state, job.result, job.claims) == ("completed", "held", 1)
+    assert effects(place) == [(1, job.token)]
+
+
+async def test_a_job_that_is_no_longer_held_cannot_be_joined(jobs, place):
+    refused = []
+
+    @jobs.task
+    async def late(*, ctx: JobContext = INJECTED) -> None:
+        await jobs.cancel(ctx.job_id, force=True)
+        shop = begin(place)
+        try:
+            ctx.join(shop)
+        except LeaseLost as error:
+            refused.append(error)
+        shop.execute("ROLLBACK")
+        shop.close()
+
+    handle = await jobs.enqueue(late)
+    await jobs.worker(burst=True).run()
+    assert (await handle.wait(5)).state == "cancelled"
+    assert len(refused) == 1

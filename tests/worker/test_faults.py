@@ -11,7 +11,7 @@ from tenure import INJECTED, JobContext
 from tenure.core.states import State
 from tenure.errors import EngineUnavailable
 from tenure.worker import attempt
-from tests.worker.kit import Gate, House, until
+from tests.worker.kit import NEVER, Gate, House, dormant, until
 from tests.worker.puppet import Strings
 
 pytestmark = pytest.mark.anyio
@@ -168,23 +168,26 @@ async def test_a_lost_listener_is_replaced(
     memory: tuple[House, Strings], caplog: pytest.LogCaptureFixture
 ):
     house, _ = memory
-    worker = house.worker(poll_max=60)
+    worker = house.worker(poll_max=NEVER)
     control = worker._control
     real, opened = control._engine.listen, []
 
     class Deaf:
-        def listen(self, topics: object) -> object:
+        def listen(self, *wanted: object) -> object:
             opened.append(1)
             if len(opened) <= 2:
                 raise EngineUnavailable("away") if len(opened) == 1 else TypeError("a defect")
-            return real(topics)  # type: ignore[arg-type]
+            return real(*wanted)  # type: ignore[arg-type]
 
     control._engine = Deaf()  # type: ignore[assignment]
     async with house.working(worker):
-        await until(lambda: len(opened) == 3)
-        for _ in range(3):
-            [job] = await house.ended(await house.put(house.task(quick)), timeout=5)
-            assert job.result == "done"
+        await until(lambda: len(opened) == 2)
+        await dormant(worker)
+        unheard = await house.put(house.task(quick))
+        await house.ended(unheard, timeout=5)
+        assert len(opened) == 3
+        await dormant(worker)
+        await house.ended(await house.put(house.task(quick)), timeout=5)
     heard = [r for r in caplog.records if "signals of the store" in r.message]
     assert len(heard) == 1
 

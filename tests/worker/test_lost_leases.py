@@ -42,7 +42,7 @@ def leaping(house: House, **options: object) -> tuple[Worker, Leaping]:
         keeper=house.keeper,
         clock=clock,
     )
-    house.keeper._clock = clock
+    house.keeper.clock = clock
     return worker, clock
 
 
@@ -70,10 +70,43 @@ async def test_a_store_away_longer_than_the_lease_is_no_lapse(
     assert len(lost(caplog)) == 1
 
 
+async def test_the_lease_of_a_settled_job_is_let_go(house: House):
+    async def quick() -> None:
+        pass
+
+    async with house.working(lease=30):
+        await house.ended(await house.put(house.task(quick)))
+        await until(lambda: house.keeper.active == 0, 2)
+
+
+async def test_clean_up_that_fails_in_an_outage_spends_no_attempt(memory: tuple[House, Strings]):
+    """Once told of the loss, a body has nothing more to say."""
+    house, strings = memory
+    entered: list[JobContext] = []
+
+    async def body(*, ctx: JobContext = INJECTED) -> None:
+        entered.append(ctx)
+        try:
+            await asyncio.sleep(60)
+        finally:
+            if len(entered) == 1:
+                raise ConnectionError("nothing works")
+
+    job_id = await house.put(house.task(body))
+    async with house.working(lease=1.0, poll_max=5) as worker:
+        await until(lambda: entered)
+        strings.fail("extend", "settle", "claim", "next_due")
+        await until(lambda: worker._runner.settler._queue, 5)
+        strings.heal()
+        await until(lambda: len(entered) == 2)
+        job = await house.job(job_id)
+    assert (job.row.failures, job.lapses, job.row.releases) == (0, 0, 0)
+
+
 async def test_what_another_took_during_the_outage_stays_his(
-    moved: tuple[House, Strings], caplog: pytest.LogCaptureFixture
+    memory: tuple[House, Strings], caplog: pytest.LogCaptureFixture
 ):
-    house, strings = moved
+    house, strings = memory
     entered: list[JobContext] = []
     job_id = await house.put(house.task(endless("async", "body", entered)))
     async with house.working(lease=1.0, poll_max=5) as worker:
@@ -214,8 +247,9 @@ async def test_a_late_settlement_takes_no_signals_from_the_next_attempt(house: H
     assert entered[1].stopping == "cancel"
 
 
-async def test_a_held_lease_is_renewed_past_its_length(house: House):
-    """And the run time has no limit of its own."""
+async def test_a_held_lease_is_renewed_past_its_length(moved: tuple[House, Strings]):
+    """And the run time has no limit of its own. The connection for that is closed in the end."""
+    house, strings = moved
     gate = Gate()
 
     async def on_loop() -> str:
@@ -236,8 +270,11 @@ async def test_a_held_lease_is_renewed_past_its_length(house: House):
             return all(later > before + 1_000_000 for later, before in zip(now, first, strict=True))
 
         await until(renewed)
+        assert strings.handles == 1
         gate.open = True
         jobs = await house.ended(*ids)
+        await until(lambda: house.keeper.active == 0)
+    assert strings.handles == 0
     assert {(job.result, job.claims, job.lapses) for job in jobs} == {("done", 1, 0)}
 
 

@@ -192,9 +192,9 @@ async def test_stop_before_the_run_ends_it_at_once(house: House):
 
 
 async def test_stopping_while_the_store_is_away_is_bounded(
-    moved: tuple[House, Strings], caplog: pytest.LogCaptureFixture
+    memory: tuple[House, Strings], caplog: pytest.LogCaptureFixture
 ):
-    house, strings = moved
+    house, strings = memory
     entered: list[JobContext] = []
     job_id = await house.put(house.task(endless("async", "body", entered)))
     worker = house.worker(stop_grace=0.05, shutdown_timeout=0.1)

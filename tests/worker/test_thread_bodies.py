@@ -12,6 +12,7 @@ import pytest
 from tenure import INJECTED, JobContext
 from tenure.core.states import State
 from tests.worker.kit import SOON, Gate, House, until
+from tests.worker.puppet import Strings
 
 pytestmark = pytest.mark.anyio
 
@@ -59,30 +60,62 @@ async def test_a_full_house_of_stuck_bodies_takes_nothing_until_one_returns(hous
         await house.ended(*stuck_ids)
         await until(lambda: worker.active == 0)
         other = await house.put(house.task(quick))
-        assert await house.state(other) is State.PENDING
+        await asyncio.sleep(0.05)
+        assert (worker._runner.free(), await house.state(other)) == (0, State.PENDING)
         gate.open = True
         await house.ended(other)
 
 
-async def test_a_slot_that_comes_free_is_seen_by_a_poller_that_met_a_full_house(house: House):
-    """Between the end of an attempt and that of its job both count; a look in between finds no
-    room and no news, and must still be woken."""
-    gate = Gate()
+async def test_a_slot_that_comes_free_wakes_a_poller_that_found_no_room(
+    moved: tuple[House, Strings],
+):
+    """A body that outlives its attempt takes the room that its job, being settled, gave up; a look
+    in between finds no room without having left anything behind."""
+    house, strings = moved
+    gate, go = Gate(), asyncio.Event()
 
     def stuck() -> None:
         gate.wait_in_thread()
 
-    task = house.task(stuck, timeout=0.05)
-    await house.put(task)
-    async with house.working(concurrency=2, poll_max=0.01) as worker:
-        await until(lambda: worker.left_behind)
-        ids = []
-        for _ in range(20):
-            # The delayed ones signal nothing when they are put in.
-            ids.append(await house.put(task, delay=20_000))
-            gate.open = True
-            await house.ended(ids[-1])
-            gate.open = False
+    async def slowly(name: str, args: object) -> None:
+        if name == "settle":
+            await go.wait()
+
+    async def quick() -> None:
+        """Runs as soon as there is room."""
+
+    strings.on_call = slowly
+    first = await house.put(house.task(stuck, timeout=0.02))
+    worker = house.worker(concurrency=1, poll_max=3600)
+    worker._control._wake = lambda: None  # signals are hints; this must work without
+    async with house.working(worker):
+        await until(lambda: worker._poller._full)
+        second = await house.put(house.task(quick))
+        go.set()
+        await house.ended(first)
+        gate.open = True
+        await house.ended(second)
+
+
+async def test_a_cancel_while_waiting_for_a_thread_leaks_no_thread(house: House):
+    gate = Gate()
+
+    def body() -> str:
+        gate.wait_in_thread()
+        return "done"
+
+    task = house.task(body)
+    async with house.working(concurrency=5, threads=1) as worker:
+        first = await house.put(task)
+        await gate.reached()
+        second = await house.put(task)
+        await until(lambda: worker.active == 2)
+        await house.engine.cancel([second])
+        await house.ended(second)
+        gate.open = True
+        jobs = await house.ended(first, await house.put(task))
+    assert [job.result for job in jobs] == ["done", "done"]
+    assert await house.state(second) is State.CANCELLED
 
 
 @pytest.mark.usefixtures("short_snoozes")

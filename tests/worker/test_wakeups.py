@@ -11,87 +11,89 @@ from tenure import Snooze
 from tenure.core.outcomes import Completed, Released, ReleaseReason
 from tenure.core.rules import decide
 from tenure.engines.protocol import Claim
-from tests.worker.kit import SOON, Gate, House, until
+from tests.worker.kit import NEVER, SOON, Gate, House, dormant, until
 from tests.worker.puppet import Strings
 
 pytestmark = pytest.mark.anyio
-
-NEVER = 3600.0
-"""A poll that no test lives to see."""
 
 
 async def quick() -> float:
     return time.monotonic()
 
 
-async def settled_down(strings: Strings) -> None:
-    """The worker has looked, found nothing and asked what comes next."""
-    await until(lambda: strings.calls["next_due"] >= 1)
-    await asyncio.sleep(0.02)
-
-
-async def test_an_enqueue_is_heard_at_once(moved: tuple[House, Strings]):
-    house, strings = moved
+async def test_an_enqueue_is_heard_at_once(house: House):
     task = house.task(quick)
-    async with house.working(poll_max=NEVER):
-        await settled_down(strings)
+    async with house.working(poll_max=NEVER) as worker:
         for _ in range(5):
+            await dormant(worker)
             asked = time.monotonic()
             [job] = await house.ended(await house.put(task))
             assert job.result - asked < 0.5
 
 
-async def test_a_delayed_job_starts_when_it_is_due(moved: tuple[House, Strings]):
-    house, _ = moved
+async def test_a_delayed_job_starts_when_it_is_due(house: House):
     task = house.task(quick)
     asked = time.monotonic()
     later = await house.put(task, delay=400_000)
-    async with house.working(poll_max=NEVER):
+    worker = house.worker(poll_max=NEVER)
+    worker._poller._wait = NEVER  # next_due alone tells when to look
+    async with house.working(worker):
         [job] = await house.ended(later)
     assert 0.39 < job.result - asked < 0.9
 
 
-async def test_a_retry_starts_when_it_is_due(moved: tuple[House, Strings]):
-    house, _ = moved
-    starts: list[float] = []
+async def test_a_delayed_job_put_in_while_the_worker_sleeps_starts_when_it_is_due(house: House):
+    task = house.task(quick)
+    async with house.working(poll_max=NEVER) as worker:
+        await dormant(worker)
+        asked = time.monotonic()
+        [job] = await house.ended(await house.put(task, delay=200_000), timeout=5)
+    assert 0.19 < job.result - asked < 0.8
+
+
+async def test_a_retry_starts_when_it_is_due(house: House):
+    gate, starts = Gate(), []
 
     async def flaky() -> None:
         starts.append(time.monotonic())
         if len(starts) == 1:
+            await gate.wait()
+            starts[0] = time.monotonic()
             raise ValueError("once")
 
     job_id = await house.put(house.task(flaky, max_attempts=2, retry=SOON))
-    async with house.working(poll_max=NEVER):
+    async with house.working(poll_max=NEVER) as worker:
+        await gate.reached()
+        await dormant(worker)
+        gate.open = True
         await house.ended(job_id, timeout=5)
     assert 0.09 < starts[1] - starts[0] < 0.6
 
 
-async def test_a_snooze_ends_when_it_is_due_though_the_worker_went_idle(
-    moved: tuple[House, Strings],
-):
-    house, strings = moved
+async def test_a_snooze_ends_when_it_is_due(house: House):
     gate, starts = Gate(), []
 
     async def sleepy() -> None:
         starts.append(time.monotonic())
         if len(starts) == 1:
             await gate.wait()
+            starts[0] = time.monotonic()
             raise Snooze(0.2)
 
     job_id = await house.put(house.task(sleepy))
-    async with house.working(poll_max=NEVER):
-        await settled_down(strings)
+    async with house.working(poll_max=NEVER) as worker:
+        await gate.reached()
+        await dormant(worker)
         gate.open = True
         await house.ended(job_id, timeout=5)
     assert 0.19 < starts[1] - starts[0] < 0.8
 
 
-async def test_what_another_gives_back_is_taken_at_once(moved: tuple[House, Strings]):
-    house, strings = moved
+async def test_what_another_gives_back_is_taken_at_once(house: House):
     job_id = await house.put(house.task(quick))
     [job] = await house.steal()
-    async with house.working(poll_max=NEVER):
-        await settled_down(strings)
+    async with house.working(poll_max=NEVER) as worker:
+        await dormant(worker)
         release = decide(job.row, Released(ReleaseReason.SHUTDOWN), now=job.row.started_at or 0)
         await house.engine.settle([release])
         await house.ended(job_id, timeout=5)
@@ -106,9 +108,9 @@ async def test_a_lapsed_job_is_taken_over_without_any_signal(moved: tuple[House,
     assert (job.lapses, job.claims) == (1, 2)
 
 
-async def test_an_idle_worker_asks_little_of_the_store(moved: tuple[House, Strings]):
+async def test_an_idle_worker_asks_little_of_the_store(memory: tuple[House, Strings]):
     """However many slots it has."""
-    house, strings = moved
+    house, strings = memory
     house.task(quick)
     async with house.working(poll_max=0.4, concurrency=1000):
         await until(lambda: strings.calls["claim"] >= 4)  # after 0.05, 0.1 and 0.2 s
@@ -130,20 +132,31 @@ async def test_a_full_worker_asks_nothing_of_the_store(moved: tuple[House, Strin
 
     task = house.task(body)
     ids = [await house.put(task) for _ in range(10)]
-    async with house.working(poll_max=0.01, concurrency=3):
+    worker = house.worker(poll_max=0.01, concurrency=3)
+    looks = 0
+    real = worker._runner.free
+
+    def free() -> int:
+        nonlocal looks
+        looks += 1
+        return real()
+
+    worker._runner.free = free  # type: ignore[method-assign]
+    async with house.working(worker):
         await gate.reached(3)
-        before = strings.calls.copy()
+        before, looks = strings.calls.copy(), 0
         for _ in range(10):
             ids.append(await house.put(task))
         await asyncio.sleep(0.3)
         assert strings.calls - before == {"insert": 10}
+        assert looks <= 12  # it may have been woken by each of them
         gate.open = True
         await house.ended(*ids)
 
 
-async def test_foreign_jobs_in_the_queue_cost_no_hot_loop(moved: tuple[House, Strings]):
+async def test_foreign_jobs_in_the_queue_cost_no_hot_loop(memory: tuple[House, Strings]):
     """Jobs of unknown names, due and delayed, right where the worker looks."""
-    house, strings = moved
+    house, strings = memory
     task = house.task(quick)
     for n in range(20):
         await house.put(task, task="elsewhere", delay=n * 10_000)

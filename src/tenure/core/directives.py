@@ -39,6 +39,17 @@ class Discard(Directive):
         super().__init__(reason)
 
 
+class Handoff(Directive):
+    """Not ended: somebody else has the receipt and will settle. Nothing is written.
+
+    The lease is renewed no more. If nobody settles or extends it, it lapses, and the job is taken
+    over as if its holder had vanished.
+    """
+
+    def __init__(self, reason: str = "handed off") -> None:
+        super().__init__(reason)
+
+
 def alone(error: BaseException) -> BaseException:
     """A directive wrapped alone in exception groups, as task groups do; else `error` itself."""
     inner = error

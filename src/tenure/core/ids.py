@@ -8,8 +8,7 @@ def uuid7(milliseconds: int, counter: int, entropy: int) -> str:
 
     The counter follows the time, so ids of one source sort in the order they were made.
     """
-    high, low = counter >> 14, counter & 0x3FFF
-    value = (milliseconds & 0xFFFF_FFFF_FFFF) << 80
-    value |= 0x7 << 76 | high << 64 | 0b10 << 62 | low << 48 | entropy & 0xFFFF_FFFF_FFFF
-    text = f"{value:032x}"
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    late, early = milliseconds >> 16 & 0xFFFF_FFFF, milliseconds & 0xFFFF
+    versioned = 0x7000 | counter >> 14 & 0xFFF
+    variant = 0x8000 | counter & 0x3FFF
+    return f"{late:08x}-{early:04x}-{versioned:04x}-{variant:04x}-{entropy & 0xFFFF_FFFF_FFFF:012x}"

@@ -144,66 +144,39 @@ def new_row(job: NewJob, now: int) -> JobRow:
     """
     available_at = max(job.run_at, now) if job.run_at is not None else now + job.delay
     expires_at = job.expires_at if job.expires_in is None else now + job.expires_in
-    due = "delay" if job.run_at is None else "run_at"
-    end = "expires_at" if job.expires_in is None else "expires_in"
-    for name, value in ((due, available_at), (end, expires_at)):
-        if value is not None and value > LAST_INSTANT:
-            raise ConfigurationError(f"{name} leads past the year 9999")
+    if available_at > LAST_INSTANT or (expires_at is not None and expires_at > LAST_INSTANT):
+        raise ConfigurationError(f"{_too_late(job, available_at)} leads past the year 9999")
+    # In the order of the fields; naming all of them takes three times as long, for every job.
+    # fmt: off
     return JobRow(
-        id=job.id,
-        task=job.task,
-        queue=job.queue,
-        priority=job.priority,
-        rank=rank_of(available_at, job.priority),
-        ready=available_at <= now,
-        state=State.PENDING,
-        token=0,
-        owner=None,
-        lease_until=None,
-        claims=0,
-        failures=0,
-        max_attempts=job.max_attempts,
-        lapses=0,
-        max_lapses=job.max_lapses,
-        releases=0,
-        max_interruptions=job.max_interruptions,
-        available_at=available_at,
-        expires_at=expires_at,
-        timeout=job.timeout,
-        retry=job.retry,
-        cancel_requested=False,
-        payload=job.payload,
-        codec=job.codec,
-        payload_size=len(job.payload),
-        created_at=now,
-        queued_at=available_at,
-        started_at=None,
-        finished_at=None,
-        result=None,
-        error=None,
-        errors=(),
-        progress=None,
-        tags=job.tags,
-        headers=job.headers,
-        metadata=job.metadata,
-        description=job.description,
-        actor=job.actor,
-        on_shutdown=None,
-        executor=None,
-        profile=None,
-        remote_ref=None,
-        dispatched_at=None,
-        payload_ref=None,
-        unique_key=job.unique_key,
-        unique_until=job.unique_until,
-        concurrency_key=None,
-        rate_key=None,
-        fair_key=None,
-        schedule=job.schedule,
-        tick=job.tick,
-        log_level=None,
-        log_success=None,
+        job.id, job.task, job.queue, job.priority, rank_of(available_at, job.priority),
+        available_at <= now,            # ready
+        State.PENDING,
+        0, None, None, 0,               # token, owner, lease_until, claims
+        0, job.max_attempts,            # failures
+        0, job.max_lapses,              # lapses
+        0, job.max_interruptions,       # releases
+        available_at, expires_at, job.timeout, job.retry,
+        False,                          # cancel_requested
+        job.payload, job.codec, len(job.payload),
+        now, available_at, None, None,  # created_at, queued_at, started_at, finished_at
+        None, None, (), None,           # result, error, errors, progress
+        job.tags, job.headers, job.metadata, job.description, job.actor,
+        None, None, None, None, None,   # on_shutdown, executor, profile, remote_ref, dispatched_at
+        None,                           # payload_ref
+        job.unique_key, job.unique_until,
+        None, None, None,               # concurrency_key, rate_key, fair_key
+        job.schedule, job.tick,
+        None, None,                     # log_level, log_success
     )
+    # fmt: on
+
+
+def _too_late(job: NewJob, available_at: int) -> str:
+    """The option that gave a time past the last instant."""
+    if available_at > LAST_INSTANT:
+        return "delay" if job.run_at is None else "run_at"
+    return "expires_at" if job.expires_in is None else "expires_in"
 
 
 class Job:

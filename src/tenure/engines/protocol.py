@@ -437,10 +437,14 @@ class Core(Protocol):
         """
         ...
 
-    def listen(self, topics: Iterable[Topic]) -> AbstractAsyncContextManager[Listener]:
+    def listen(
+        self, topics: Iterable[Topic], queues: Iterable[str] | None = None
+    ) -> AbstractAsyncContextManager[Listener]:
         """Listen for signals of these topics (`ANY` always comes through).
 
-        Hears the writes of every handle on this store, and what `notify` was given.
+        Hears the writes of every handle on this store, and what `notify` was given. `queues`
+        restricts the topic QUEUE: of a single new job, an engine may tell but one of the listeners
+        to its queue.
         """
         ...
 

@@ -29,9 +29,10 @@ def signals_of(changes: Iterable[tuple[str, str, State, bool]]) -> list[Signal]:
 class LocalListener:
     """Collects signals for one event loop. Made by a `SignalHub`."""
 
-    def __init__(self, topics: frozenset[Topic]) -> None:
+    def __init__(self, topics: frozenset[Topic], queues: frozenset[str] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
         self._topics = topics
+        self._queues = queues
         self._pending: set[Signal] = set()
         self._scheduled = False
         self._lock = Lock()
@@ -48,7 +49,7 @@ class LocalListener:
 
     def offer(self, signals: Iterable[Signal]) -> None:
         """Note the signals that this listener wants; from any thread."""
-        wanted = [s for s in signals if s.topic in self._topics or s.topic is Topic.ANY]
+        wanted = [signal for signal in signals if self._wants(signal)]
         if not wanted:
             return
         with self._lock:
@@ -60,6 +61,11 @@ class LocalListener:
             self._loop.call_soon_threadsafe(self._event.set)
         except RuntimeError:
             pass  # the loop is closed, so nobody waits any more
+
+    def _wants(self, signal: Signal) -> bool:
+        if signal.topic is Topic.QUEUE and self._queues is not None:
+            return signal.key in self._queues and Topic.QUEUE in self._topics
+        return signal.topic in self._topics or signal.topic is Topic.ANY
 
     def _take(self) -> frozenset[Signal]:
         with self._lock:
@@ -91,9 +97,11 @@ class SignalHub:
         return bool(self._listeners)
 
     @asynccontextmanager
-    async def listen(self, topics: Iterable[Topic]) -> AsyncIterator[LocalListener]:
+    async def listen(
+        self, topics: Iterable[Topic], queues: Iterable[str] | None = None
+    ) -> AsyncIterator[LocalListener]:
         """A listener, as long as the block is open."""
-        listener = LocalListener(frozenset(topics))
+        listener = LocalListener(frozenset(topics), None if queues is None else frozenset(queues))
         with self._lock:
             self._listeners |= {listener}
         try:

@@ -2,34 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
 from threading import Lock, Thread
 
+from tenure.leases.holder import Holder
 from tenure.leases.journal import Journal
-from tenure.leases.lease import Lease
+from tenure.leases.lease import Lease, OnSignal
 
 THREAD_NAME = "tenure-lease-callbacks"
 
 
 class Callbacks:
-    """Hands `on_signal` to the holder's `post`, or runs it on one daemon thread of its own."""
+    """Hands calls to the holder's event loop, or runs them on one daemon thread of its own."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._queue: SimpleQueue[Lease | None] = SimpleQueue()
+        self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread: Thread | None = None
         self._lock = Lock()
 
     def deliver(self, lease: Lease) -> None:
         """Returns at once; failures of the holder's code are noted and change nothing."""
-        if lease.on_signal is None:
+        if lease.on_signal is not None:
+            self._hand(lease, lease.holder, lease.on_signal)
+        if not lease._told_lost:
             return
+        for entry in list(lease._listeners):
+            if lease._unlisten(entry):
+                self._hand(lease, *entry)
+
+    def _hand(self, lease: Lease, holder: Holder | None, callback: OnSignal) -> None:
+        call = partial(self._call, lease, callback)
         try:
-            if lease.post is not None:
-                lease.post(partial(self._call, lease))
+            if holder is not None:
+                holder.post(call)
             else:
-                self._queue.put(lease)
+                self._queue.put(call)
                 self._start()
         except Exception as error:  # the holder's loop is closed, say, or there is no thread left
             self._journal.signal_failed(lease, error)
@@ -46,12 +56,11 @@ class Callbacks:
                 self._thread = thread
 
     def _run(self) -> None:
-        while (lease := self._queue.get()) is not None:
-            self._call(lease)
+        while (call := self._queue.get()) is not None:
+            call()
 
-    def _call(self, lease: Lease) -> None:
+    def _call(self, lease: Lease, callback: OnSignal) -> None:
         try:
-            if lease.on_signal is not None:
-                lease.on_signal(lease)
+            callback(lease)
         except Exception as error:
             self._journal.signal_failed(lease, error)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from threading import Event
+from typing import Any
 
 import anyio
 from anyio.abc import TaskGroup
 
 from tenure.core.lease import Extension
 from tenure.errors import EngineUnavailable
-from tenure.leases.book import Request
+from tenure.leases.calls import Calls
 from tenure.leases.client import LeaseClient
+from tenure.leases.once import Once
+from tenure.leases.request import Request
 
 log = logging.getLogger("tenure.leases")
 
@@ -33,12 +35,13 @@ class Link:
     def __init__(self, client: LeaseClient, file: File) -> None:
         self._client = client
         self._file = file
+        self._call = Calls()
         self._opened = False
         self._opening: anyio.Event | None = None
         self._error: BaseException | None = None
         self._tasks: TaskGroup | None = None
         self._early: list[Request] = []  # sent before `run` had its first turn
-        self._ended: list[Event] = []
+        self._ended: list[Once] = []
 
     async def run(self) -> None:
         """Serve until `end` or the cancellation of the loop."""
@@ -54,7 +57,7 @@ class Link:
             for event in self._ended:
                 event.set()
 
-    def end(self, ended: Event) -> None:
+    def end(self, ended: Once) -> None:
         """Cut off what runs and close; `ended` is set afterwards. Nothing may be sent any more."""
         self._ended.append(ended)
         if self._tasks is not None:
@@ -73,13 +76,19 @@ class Link:
         try:
             with anyio.fail_after(request.timeout):
                 await self._ready()
-                answers = list(await self._client.extend(request.beats))
+                answers = list(await self._call(self._function(request), request.beats))
                 request.examine(answers)
         except BaseException as caught:
             # Cancellation too: a client that cancels itself would end the whole loop, and for a
             # cancellation from outside it is enough that the task ends here.
             answers, error = None, caught
         self._file(request, answers, error)
+
+    def _function(self, request: Request) -> Callable[..., Any]:
+        if request.errand is None:
+            return self._client.extend
+        change: Callable[..., Any] = getattr(self._client, "change", self._client.extend)
+        return change
 
     async def _ready(self) -> None:
         """Wait for the connection. Its time is its own: a short lease must not cut it off."""
@@ -97,7 +106,7 @@ class Link:
     async def _open(self, opening: anyio.Event) -> None:
         try:
             with anyio.fail_after(OPEN_TIMEOUT):
-                await self._client.open()
+                await self._call(self._client.open)
             self._opened = True
         except BaseException as caught:
             self._error = caught  # as above
@@ -110,6 +119,6 @@ class Link:
             return
         try:
             with anyio.move_on_after(CLOSE_TIMEOUT, shield=True):
-                await self._client.close()
+                await self._call(self._client.close)
         except BaseException:
             log.debug("a lease client failed to close", exc_info=True)

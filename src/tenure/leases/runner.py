@@ -6,16 +6,17 @@ import asyncio
 import time
 from collections.abc import Callable
 from functools import partial
-from threading import Event, Thread, current_thread
+from threading import Thread, current_thread
 from typing import NamedTuple
 
 import anyio
 from anyio.abc import TaskGroup
 
 from tenure.core.lease import Extension
-from tenure.leases.book import Request
 from tenure.leases.client import LeaseClient
 from tenure.leases.link import Link
+from tenure.leases.once import Once
+from tenure.leases.request import Request
 
 THREAD_NAME = "tenure-lease-keeper"
 SHORTEST_WAIT = 0.001
@@ -23,10 +24,14 @@ SHORTEST_WAIT = 0.001
 
 
 class Plan(NamedTuple):
-    """What to do now: requests to send, and the seconds to wait then (None: until woken)."""
+    """What to do now: requests to send, and the seconds to wait then (None: until woken).
+
+    `idle` are clients that need not be remembered.
+    """
 
     requests: list[Request]
     wait: float | None
+    idle: list[LeaseClient]
 
 
 class Master(NamedTuple):
@@ -51,9 +56,9 @@ class Runner:
         self._links: dict[int, Link] = {}
         self._stopping = False
         self._thread = Thread(target=self._run, name=THREAD_NAME, daemon=True)
-        self.reported = Event()
+        self.reported = Once()
         """Set when the loop runs, or has failed to."""
-        self.over = Event()
+        self.over = Once()
         self.error: BaseException | None = None
         self.ready = False
         """Whether the loop came to run at all."""
@@ -85,9 +90,9 @@ class Runner:
         """Ask it to cut off requests, close its clients and end."""
         self._post(self._halt)
 
-    def end_link(self, client: LeaseClient) -> Event:
+    def end_link(self, client: LeaseClient) -> Once:
         """Close one client; the event tells when that is done."""
-        ended = Event()
+        ended = Once()
         if not self._post(lambda: self._end_link(client, ended)):
             ended.set()  # its loop is gone, and its connections with it
         return ended
@@ -133,7 +138,7 @@ class Runner:
                 self.over.set()  # at once: closing the clients may take a while
                 raise
             while self._links:
-                self._links.popitem()[1].end(Event())
+                self._links.popitem()[1].end(Once())
 
     async def _work(self, links: TaskGroup) -> None:
         file = partial(self._master.file, self)
@@ -148,6 +153,8 @@ class Runner:
                     link = self._links[id(request.client)] = Link(request.client, file)
                     links.start_soon(link.run)
                 link.send(request)
+            for client in plan.idle:
+                self._end_link(client, Once())
             await self._rest(plan.wait)
 
     async def _rest(self, seconds: float | None) -> None:
@@ -164,7 +171,7 @@ class Runner:
         self._stopping = True
         self._wake.set()
 
-    def _end_link(self, client: LeaseClient, ended: Event) -> None:
+    def _end_link(self, client: LeaseClient, ended: Once) -> None:
         link = self._links.pop(id(client), None)
         if link is None:
             ended.set()

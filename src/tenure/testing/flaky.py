@@ -233,8 +233,10 @@ class Flaky:
     def join(self, connection: object) -> Joined:
         return self._engine.join(connection)
 
-    def listen(self, topics: Iterable[Topic]) -> AbstractAsyncContextManager[Listener]:
-        return self._engine.listen(topics)
+    def listen(
+        self, topics: Iterable[Topic], queues: Iterable[str] | None = None
+    ) -> AbstractAsyncContextManager[Listener]:
+        return self._engine.listen(topics, queues)
 
     async def migrate(self) -> int:
         return await self._run("migrate", lambda: self._engine.migrate())

@@ -12,7 +12,7 @@ from typing import Any
 from tenure.clock import Clock
 from tenure.context import JobContext, Stopping
 from tenure.core import codec
-from tenure.core.directives import Cancel, Discard, Retry, Snooze
+from tenure.core.directives import Cancel, Discard, Handoff, Retry, Snooze
 from tenure.core.durations import SECOND
 from tenure.core.job import JobError, JobRow
 from tenure.core.outcomes import (
@@ -41,6 +41,10 @@ LAST_GRACES = 3
 """How often a body is cancelled before it is left behind."""
 
 _NO_THREAD_SNOOZE = SECOND
+
+
+Ending = Outcome | Handoff | None
+"""What to settle with; `Handoff`: somebody else settles; None: the lease is lost."""
 
 
 class Attempt:
@@ -72,25 +76,29 @@ class Attempt:
         self._engine = engine
         self._clock = clock
         self._grace = grace
-        loop = asyncio.get_running_loop()
-        self._stopped: asyncio.Future[Stopping] = loop.create_future()
-        self._hurried: asyncio.Future[None] = loop.create_future()
+        self._told: Stopping | None = None
+        """Why the body was told to stop; None while it was not."""
+        self._hurried = False
+        self._waiter: asyncio.Future[None] | None = None
 
     def stop(self, reason: Stopping) -> None:
         """Ask the body to end; the first reason stays, but a shutdown is heard in any case."""
         self.context.stop(reason)
-        if not self._stopped.done():
-            self._stopped.set_result(reason)
-        if reason == "shutdown" and not self._hurried.done():
-            self._hurried.set_result(None)
+        if self._told is None:
+            self._told = reason
+        if reason == "shutdown":
+            self._hurried = True
+        self._wake()
 
     @property
     def in_thread(self) -> bool:
         """Whether the body runs in a thread, which nothing can interrupt."""
         return not self._task.is_async
 
-    async def run(self) -> Outcome | None:
+    async def run(self) -> Ending:
         """Run the body to its end. None: the lease is lost and there is nothing to settle with.
+
+        `Handoff`: whoever has the receipt settles.
 
         Raises nothing of the body's: whatever happens becomes an outcome.
         """
@@ -128,10 +136,9 @@ class Attempt:
         place = places.take()
         taken = False
         try:
-            if not place.done():
-                either: set[asyncio.Future[Any]] = {place, self._stopped}
-                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            taken = place.done() and not self._stopped.done()
+            if self._told is None:
+                await self._pause(place, None)
+            taken = place.done() and self._told is None
         finally:
             if not taken and not place.cancel():
                 places.give_back()
@@ -151,12 +158,11 @@ class Attempt:
 
     async def _wait(self, body: asyncio.Future[Any]) -> None:
         """Until the body ended, or was told to stop and did not within the grace."""
-        limit = self.context.remaining()
-        either = {body, self._stopped}
-        await asyncio.wait(either, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+        if self._told is None:
+            await self._pause(body, self.context.remaining())
         if body.done():
             return
-        if not self._stopped.done():
+        if self._told is None:
             self.stop("timeout")
         if not self.in_thread:
             await self._unwind(body)
@@ -184,15 +190,33 @@ class Attempt:
         On shutdown no longer than the grace, as the process will not wait for ever.
         """
         limit = self.context.remaining()
-        either = {body, self._hurried}
-        await asyncio.wait(either, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
-        if self._hurried.done() and not body.done():
+        while not (body.done() or self._hurried or limit == 0.0):
+            await self._pause(body, limit)
+            limit = self.context.remaining()
+        if self._hurried and not body.done():
             await asyncio.wait({body}, timeout=self._grace)
 
-    @property
-    def _told(self) -> Stopping | None:
-        """Why the body was told to stop; None while it was not."""
-        return self._stopped.result() if self._stopped.done() else None
+    async def _pause(self, future: asyncio.Future[Any], seconds: float | None) -> None:
+        """Until the future is done, `stop` is called or `seconds` have passed (None: for ever).
+
+        Every job waits here once, so this is spelt out: `asyncio.wait` costs three times as much.
+        """
+        if future.done():
+            return
+        loop = asyncio.get_running_loop()
+        waiter = self._waiter = loop.create_future()
+        timer = None if seconds is None else loop.call_later(seconds, self._wake)
+        future.add_done_callback(self._wake)
+        try:
+            await waiter
+        finally:
+            future.remove_done_callback(self._wake)
+            if timer is not None:
+                timer.cancel()
+
+    def _wake(self, future: asyncio.Future[Any] | None = None) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     def _unstarted(self) -> Outcome | None:
         match self._told:
@@ -215,7 +239,7 @@ class Attempt:
             case _:
                 return Errored(self._timeout_error("the body still runs"))
 
-    def _outcome(self, body: asyncio.Future[Any]) -> Outcome | None:
+    def _outcome(self, body: asyncio.Future[Any]) -> Ending:
         if body.cancelled():
             return self._interrupted(asyncio.CancelledError("cancelled before it started"))
         error = body.exception()
@@ -228,7 +252,7 @@ class Attempt:
             return Errored(self._timeout_error("it returned too late"))
         return self._completed(result)
 
-    def _completed(self, result: Any) -> Outcome | None:
+    def _completed(self, result: Any) -> Ending:
         try:
             data = self._encode(result)
         except Exception as error:
@@ -247,7 +271,7 @@ class Attempt:
             )
         return codec.encode_result(result, self._engine.traits.max_payload)
 
-    def _raised(self, error: BaseException) -> Outcome | None:
+    def _raised(self, error: BaseException) -> Ending:
         """The outcome of a body that ended by an exception, and whether the worker must end."""
         told = self._told
         if deadly(error):
@@ -265,6 +289,8 @@ class Attempt:
                 return Cancelled(self._described(directive, "cancelled"))
             case Discard():
                 return self._errored(directive, retryable=False)
+            case Handoff():
+                return directive
         if interruption(error) or (told == "shutdown" and follows_cancellation(error)):
             return self._interrupted(error)
         if told == "timeout":

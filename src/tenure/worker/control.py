@@ -50,7 +50,7 @@ class Control:
             await asyncio.sleep(_RETRY.delay(self._failures, 0.0) / 1e6)
 
     async def _listen(self) -> None:
-        async with self._engine.listen({Topic.QUEUE, Topic.CANCEL}) as listener:
+        async with self._engine.listen({Topic.QUEUE, Topic.CANCEL}, self._queues) as listener:
             if self._failures:
                 self._wake()
                 self._cancel(None)

@@ -68,6 +68,9 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
                 raise ConfigurationError(
                     f"{name} must be an integer from 1 to {CONCURRENCY_MAX}, not {value!r}"
                 )
+        for name, flag in (("burst", self.burst), ("log_success", self.log_success)):
+            if not isinstance(flag, bool):
+                raise ConfigurationError(f"{name} must be True or False, not {flag!r}")
         lease_times(self.lease)
         micros(self.poll_max, "poll_max", minimum=0.01, maximum=3600)
         micros(self.shutdown_timeout, "shutdown_timeout", maximum=86_400)
@@ -84,14 +87,22 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
             known = ", ".join(self.__struct_fields__)
             raise InvalidArguments(f"unknown option {min(unknown)!r}; the options are {known}")
         if "queues" in changes:
-            queues = changes["queues"]
-            values["queues"] = (queues,) if isinstance(queues, str) else tuple(queues)
+            values["queues"] = _names(changes["queues"])
         return msgspec.structs.replace(self, **values)
 
     @property
     def times(self) -> LeaseTimes:
         """The lease's length, renewal interval and margin."""
         return lease_times(self.lease)
+
+
+def _names(queues: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(queues, str):
+        return (queues,)
+    try:
+        return tuple(queues)
+    except TypeError:
+        raise ConfigurationError(f"queues must be names, not {queues!r}") from None
 
 
 def seconds(value: Seconds, name: str) -> float:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Protocol
 
 from tenure.clock import Clock
 from tenure.core.durations import SECOND
@@ -25,11 +25,32 @@ _SOON = 0.005
 _AWAY = RetryPolicy(base=0.1, factor=2.0, cap=5.0, jitter=0.2)
 
 
-class Poller:
-    """Claims for the free slots and hands the rows on, until stopped.
+class Holder(Protocol):
+    """Who takes what the poller claims."""
 
-    `free()` tells how many more jobs the worker takes now; `begin(rows, sent_at)` takes them. In
-    burst mode it ends by itself, when a look found nothing due while the worker is not `busy()`.
+    @property
+    def active(self) -> int:
+        """How many jobs are held."""
+        ...
+
+    def free(self) -> int:
+        """How many more jobs are taken now."""
+        ...
+
+    def held(self) -> tuple[str, ...]:
+        """The ids of the jobs that are held."""
+        ...
+
+    def begin(self, rows: Sequence[JobRow], sent_at: float) -> None:
+        """Take these; `sent_at` is the monotonic time at which the claim was sent."""
+        ...
+
+
+class Poller:
+    """Claims for the free slots of `holder` and hands the rows on, until stopped.
+
+    After a claim whose reply was lost, the next one asks for what it took as well. In burst mode
+    it ends by itself, when a look found nothing due while nothing is held.
     """
 
     def __init__(
@@ -39,18 +60,14 @@ class Poller:
         *,
         owner: str,
         tasks: TaskSet,
-        free: Callable[[], int],
-        begin: Callable[[Sequence[JobRow], float], None],
-        busy: Callable[[], bool],
+        holder: Holder,
         clock: Clock,
     ) -> None:
         self._engine = engine
         self._options = options
         self._owner = owner
         self._tasks = tasks
-        self._free = free
-        self._begin = begin
-        self._busy = busy
+        self._holder = holder
         self._clock = clock
         self._poll_max = seconds(options.poll_max, "poll_max")
         self._lapsed_every = min(1.0, options.times.length / 3)
@@ -60,7 +77,6 @@ class Poller:
         self._full = False
         self._wait = _SHORTEST_WAIT
         self._away = 0
-        self._looks_at: float | None = None
         self.stopped = False
 
     def wake(self) -> None:
@@ -73,11 +89,6 @@ class Poller:
         if self._news or self._full:
             self._wake.set()
 
-    def due_in(self, seconds: float) -> None:
-        """A job was put off by so much: the next look must not be later."""
-        if self._looks_at is not None and self._clock.monotonic() + seconds < self._looks_at:
-            self._wake.set()
-
     def stop(self) -> None:
         """Claim no more. A claim in flight is still handed on."""
         self.stopped = True
@@ -87,7 +98,7 @@ class Poller:
         """Claim until stopped."""
         while not self.stopped:
             self._wake.clear()
-            free = min(self._free(), CLAIM_MAX)
+            free = min(self._holder.free(), CLAIM_MAX)
             if free > 0 and await self._look(free):
                 continue
             if not self.stopped:
@@ -116,9 +127,9 @@ class Poller:
         if rows:
             self._wait = _SHORTEST_WAIT
             self._news = self._news or len(rows) == free
-            self._begin(rows, sent)
+            self._holder.begin(rows, sent)
             return True
-        if self._options.burst and not self._news and not self._busy():
+        if self._options.burst and not self._news and not self._holder.active:
             self.stopped = True
         return self._news
 
@@ -129,6 +140,7 @@ class Poller:
             lease=round(self._options.times.length * SECOND),
             queues=self._options.queues,
             tasks=self._tasks.names,  # asked each time: some may be declared late
+            held=self._holder.held() if self._away else None,
             arms=arms,
         )
 
@@ -143,17 +155,13 @@ class Poller:
         if not self._away:
             self._wait = min(self._poll_max, wait * 2)
             wait = min(wait, await self._until_due())
-        self._looks_at = self._clock.monotonic() + wait
         try:
             async with asyncio.timeout(wait):
                 await self._wake.wait()
         except TimeoutError:
             pass
-        self._looks_at = None
 
     async def _until_due(self) -> float:
-        # What is put off while the store is asked may be missing in the answer.
-        self._looks_at = math.inf
         try:
             due = await self._engine.next_due(self._options.queues, self._tasks.names)
         except EngineUnavailable:

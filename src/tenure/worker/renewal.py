@@ -14,6 +14,7 @@ from tenure.engines.protocol import Engine
 class EngineLeases:
     """Extends through a side handle of the engine, with a connection of its own."""
 
+    resolution = 0
     retry = RetryPolicy(base=0.5, factor=2.0, cap=5.0, jitter=0.5)
 
     def __init__(self, engine: Engine, clock: Clock) -> None:

@@ -58,6 +58,11 @@ class Reporter:
         if level > logging.INFO or self._log_success or change.state is not State.COMPLETED:
             _say(level, _sentence(row, name, change), facts)
 
+    def handed_off(self, row: JobRow) -> None:
+        """The body left the job to whoever has its receipt."""
+        if self._hooks.listening:
+            self._hooks.emit("job.handed_off", **_facts(row))
+
     def lost(self, row: JobRow, phase: str, why: str) -> None:
         """The lease is gone; `phase` says when that was noticed."""
         if self._hooks.listening:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from tenure.clock import Clock
+from tenure.core.directives import Handoff
 from tenure.core.durations import SECOND
 from tenure.core.job import JobRow
 from tenure.core.outcomes import (
@@ -22,13 +23,13 @@ from tenure.core.outcomes import (
     Verdict,
 )
 from tenure.core.rules import admit, decide
-from tenure.core.states import State
 from tenure.engines.protocol import Engine
 from tenure.executors.threads import ThreadPool
+from tenure.leases.holder import Holder
 from tenure.leases.keeper import LeaseKeeper
 from tenure.leases.lease import DEADLINE, Lease
 from tenure.tasks import TaskSet
-from tenure.worker.attempt import LAST_GRACES, Attempt
+from tenure.worker.attempt import LAST_GRACES, Attempt, Ending
 from tenure.worker.failure import describe
 from tenure.worker.options import WorkerOptions, seconds
 from tenure.worker.renewal import EngineLeases
@@ -45,8 +46,7 @@ _HINTS_KEPT = 1000
 class Runner:
     """The jobs that one worker holds, from their claim to their settlement.
 
-    `freed()` is called when a slot may have become free, `put_off(seconds)` when a job was given
-    back for later, `fail(error)` when the worker must end.
+    `freed()` is called when a slot may have become free, `fail(error)` when the worker must end.
     """
 
     def __init__(
@@ -62,7 +62,6 @@ class Runner:
     ) -> None:
         self.settler = Settler(engine)
         self.freed: Callable[[], None] = _nothing
-        self.put_off: Callable[[float], None] = _nothing
         self.fail: Callable[[BaseException], None] = _nothing
         self._engine = engine
         self._tasks = tasks
@@ -72,11 +71,13 @@ class Runner:
         self._leases = EngineLeases(engine, clock)
         self._reporter = reporter
         self._clock = clock
+        self._times = options.times
         self._grace = seconds(options.stop_grace, "stop_grace")
         self._threads = ThreadPool(options.threads or options.concurrency)
-        self._working: set[asyncio.Task[None]] = set()
+        self._working: dict[asyncio.Task[None], str] = {}  # the ids of the jobs
         self._attempts: dict[str, Attempt] = {}  # whose bodies run, by job
         self._left_behind: dict[str, Attempt] = {}
+        self._settling = 0
         self._early_cancels: dict[str, None] = {}
         self._changed = asyncio.Event()
         self._hurry = False
@@ -86,6 +87,10 @@ class Runner:
         """How many jobs are held."""
         return len(self._working)
 
+    def held(self) -> tuple[str, ...]:
+        """The ids of the jobs that are held."""
+        return tuple(self._working.values())
+
     @property
     def left_behind(self) -> int:
         """How many bodies still run although their attempt is over."""
@@ -93,14 +98,18 @@ class Runner:
 
     def free(self) -> int:
         """How many more jobs there is room for."""
+        # A job whose outcome is being written takes no room: so the next claim goes along with that
+        # write, often in one commit. But no more of these may gather than there is room for.
+        limit, held = self._options.concurrency, len(self._working)
         # A body left behind in a thread occupies it; one on the loop costs next to nothing.
         stuck = sum(attempt.in_thread for attempt in self._left_behind.values())
-        return self._options.concurrency - len(self._working) - stuck
+        return min(limit - (held - self._settling), 2 * limit - held) - stuck
 
     def begin(self, rows: Sequence[JobRow], sent_at: float) -> None:
         """Take over claimed rows: leases first, all at once, then the bodies."""
         loop = asyncio.get_running_loop()
-        leases = [self._lease(row, sent_at) for row in rows]
+        holder = Holder.here()
+        leases = [self._lease(row, sent_at, holder) for row in rows]
         kept = True
         try:
             self._keeper.register(self._leases, leases)
@@ -109,7 +118,7 @@ class Runner:
             self.fail(error)
         for row, lease in zip(rows, leases, strict=True):
             work = loop.create_task(self._work(row, lease, sent_at, kept))
-            self._working.add(work)
+            self._working[work] = row.id
             work.add_done_callback(self._ended)
         self._keeper.nudge([row.id for row in rows if row.id in self._early_cancels])
 
@@ -168,17 +177,19 @@ class Runner:
         finally:
             pool.close()
 
-    def _lease(self, row: JobRow, sent_at: float) -> Lease:
-        return Lease(
+    def _lease(self, row: JobRow, sent_at: float, holder: Holder) -> Lease:
+        lease = Lease(
             row.id,
             row.token,
             self._owner,
-            self._options.times,
+            self._times,
             sent_at=sent_at,
             clock=self._clock,
             on_signal=self._signalled,
-            post=asyncio.get_running_loop().call_soon_threadsafe,
+            holder=holder,
         )
+        lease.labels = {"queue": row.queue, "task": row.task}
+        return lease
 
     def _signalled(self, lease: Lease) -> None:
         """The keeper learned something about a lease; called on the worker's loop."""
@@ -191,7 +202,7 @@ class Runner:
             attempt.stop("cancel")
 
     def _ended(self, work: asyncio.Task[None]) -> None:
-        self._working.discard(work)
+        self._working.pop(work, None)
         self._changed.set()
         if not work.cancelled() and (error := work.exception()) is not None:
             log.error("a job could not be settled; its lease will lapse", exc_info=error)
@@ -202,15 +213,22 @@ class Runner:
         """One claimed job from here to its settlement."""
         now = partial(self._now, row, sent_at)
         try:
-            outcome = self._refused(row, lease, kept)
+            outcome: Ending = self._refused(row, lease, kept)
             lost = False
             if outcome is None:
                 outcome = await self._run(row, lease, sent_at)
                 if outcome is None:
                     lost = True
                     outcome = self._after_loss(row, lease)
-            if outcome is not None:
-                await self._settle(row, outcome, now, lost)
+            if isinstance(outcome, Handoff):
+                await self._hand_off(row, lease)
+            elif outcome is not None:
+                self._settling += 1
+                self.freed()
+                try:
+                    await self._settle(row, outcome, now, lost)
+                finally:
+                    self._settling -= 1
         finally:
             self._keeper.remove([lease])
 
@@ -226,7 +244,14 @@ class Runner:
             return Snoozed(_BUSY_BODY_SNOOZE)  # its old body still runs in this process
         return admit(row)
 
-    async def _run(self, row: JobRow, lease: Lease, sent_at: float) -> Outcome | None:
+    async def _hand_off(self, row: JobRow, lease: Lease) -> None:
+        """Write nothing; a late renewal must not outlive what the new holder does."""
+        self._keeper.remove([lease])
+        if lease._flight is not None:
+            await lease._flight.over.wait_async(self._grace)
+        self._reporter.handed_off(row)
+
+    async def _run(self, row: JobRow, lease: Lease, sent_at: float) -> Ending:
         """Run the body; None if the lease is lost and there is no outcome."""
         try:
             attempt = self._attempt(row, lease)
@@ -277,7 +302,7 @@ class Runner:
         """
         reason = lease.reason or "unknown"
         self._reporter.lost(row, "run", reason)
-        away = self._leases.failed_within(self._options.times.length)
+        away = self._leases.failed_within(self._times.length)
         return Released(ReleaseReason.STORE) if reason in _STORE_REASONS and away else None
 
     async def _settle(
@@ -291,8 +316,6 @@ class Runner:
         if answer.verdict is Verdict.LOST and lost:
             return  # that was told before
         self._reporter.settled(row, settlement, answer)
-        if answer.state is State.PENDING:
-            self.put_off(settlement.next.delay / SECOND)
 
     async def _settle_plainly(
         self, row: JobRow, error: Exception, now: Callable[[], int]

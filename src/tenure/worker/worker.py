@@ -12,7 +12,8 @@ from typing import Any
 
 from tenure.clock import SYSTEM_CLOCK, Clock
 from tenure.engines.protocol import Engine
-from tenure.leases.keeper import LeaseKeeper, default_keeper
+from tenure.leases.keeper import LeaseKeeper
+from tenure.leases.process import default_keeper
 from tenure.observe.hooks import Hooks
 from tenure.tasks import TaskSet
 from tenure.worker.control import Control
@@ -68,13 +69,10 @@ class Worker:
             options,
             owner=self.id,
             tasks=tasks,
-            free=self._runner.free,
-            begin=self._runner.begin,
-            busy=lambda: self._runner.active > 0,
+            holder=self._runner,
             clock=clock,
         )
         self._runner.freed = self._freed
-        self._runner.put_off = self._poller.due_in
         self._runner.fail = self._fail
         self._control = Control(
             engine, options.queues, wake=self._poller.wake, cancel=self._runner.ask

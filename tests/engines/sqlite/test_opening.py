@@ -172,7 +172,7 @@ async def test_a_read_only_file_is_refused(path: str, monkeypatch: pytest.Monkey
 async def test_a_read_only_database_is_refused(path: str, monkeypatch: pytest.MonkeyPatch):
     """Where the permissions look well and writing fails all the same."""
 
-    def open_read_only(place: connection.Place) -> sqlite3.Connection:
+    def open_read_only(place: connection.Place, **_: object) -> sqlite3.Connection:
         return sqlite3.connect(f"file:{place.path}?mode=ro", uri=True, isolation_level=None)
 
     execute(path, "VACUUM")

@@ -48,8 +48,11 @@ VALUES = {
     "after": 0,
     "schedule": "s",
     "tick": 1,
+    "first": "a",
+    "last": "b",
 }
 PLANS = {
+    "any_between": "sqlite_autoindex_jobs_1",
     "known_ids": "sqlite_autoindex_jobs_1",
     "waiting_in_queue": "jobs_waiting",
     "promote": "sqlite_autoindex_jobs_1",
@@ -66,9 +69,10 @@ PLANS = {
     "claim_due": "sqlite_autoindex_jobs_1",
     "claim_lapsed": "sqlite_autoindex_jobs_1",
     "extend": "sqlite_autoindex_jobs_1",
-    "fence": "sqlite_autoindex_jobs_1",
+    "fences": "sqlite_autoindex_jobs_1",
     "settle_final": "sqlite_autoindex_jobs_1",
     "settle_pending": "sqlite_autoindex_jobs_1",
+    "settle_result": "sqlite_autoindex_jobs_1",
     "row": "sqlite_autoindex_jobs_1",
     "rows": "sqlite_autoindex_jobs_1",
     "write_row": "sqlite_autoindex_jobs_1",

@@ -217,7 +217,8 @@ async def test_a_child_may_open_its_own(path: str, engine: SQLiteEngine, python)
     assert stats[0].completed == 2
 
 
-async def test_listeners_hear_other_processes(path: str, engine: SQLiteEngine, python):
+async def test_without_mail_listeners_look_at_the_file(path: str, engine: SQLiteEngine, python):
+    engine._exchange._post.possible = False
     await engine.insert([make_job(id="a")])
     await engine.claim(Claim(owner="w", limit=1, lease=10**8))
     async with engine.listen({Topic.CANCEL}) as listener:

@@ -13,8 +13,8 @@ import pytest
 from tenure.core.job import COLUMNS
 from tenure.engines.protocol import Claim
 from tenure.engines.sqlite import SQLiteEngine, operations
+from tenure.engines.sqlite.group import GROUP_CALLS, GROUP_ROWS
 from tenure.engines.sqlite.turnstile import Turnstile
-from tenure.engines.sqlite.writer import GROUP_CALLS, GROUP_ROWS
 from tenure.errors import EngineUnavailable, PayloadError
 from tests.engines.sqlite.conftest import make_job, new_id
 
@@ -28,13 +28,13 @@ class Commits:
         self.groups: list[int] = []
         writer = engine._writer
         assert writer is not None
-        do = writer._do
+        finish = writer._together.finish
 
         def counted(database, calls):
             self.groups.append(len(calls))
-            do(database, calls)
+            finish(database, calls)
 
-        writer._do = counted  # type: ignore[method-assign]
+        writer._together.finish = counted  # type: ignore[method-assign]
 
 
 @asynccontextmanager

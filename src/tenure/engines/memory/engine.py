@@ -125,9 +125,11 @@ class MemoryEngine:
         self._store.hub.publish(signals)
 
     @asynccontextmanager
-    async def listen(self, topics: Iterable[Topic]) -> AsyncIterator[Listener]:
+    async def listen(
+        self, topics: Iterable[Topic], queues: Iterable[str] | None = None
+    ) -> AsyncIterator[Listener]:
         """See `Engine.listen`."""
-        async with self._store.hub.listen(topics) as listener:
+        async with self._store.hub.listen(topics, queues) as listener:
             yield listener
 
     async def cancel(

@@ -18,6 +18,7 @@ from typing import TypeVar
 import msgspec
 
 from tenure.engines.sql import read_text
+from tenure.engines.sqlite.mounts import network_file_system
 from tenure.errors import ConfigurationError, EngineUnavailable, SchemaError
 
 APPLICATION_ID = 0x54454E55
@@ -42,15 +43,17 @@ class Place(msgspec.Struct, frozen=True):
     timeout: float = 10.0
 
 
-def connect(place: Place) -> sqlite3.Connection:
+def connect(place: Place, *, any_thread: bool = False) -> sqlite3.Connection:
     """A connection that writes. Creates the file and upgrades its schema where needed.
+
+    `any_thread`: it may be used by several threads, one at a time.
 
     Raises `ConfigurationError`, `SchemaError` or `EngineUnavailable` before anything is written
     to a file that is not ours.
     """
     check_library(sqlite3.sqlite_version_info)
     check_path(place.path)
-    connection = _open(place)
+    connection = _open(place, any_thread=any_thread)
     try:
         check_schema(connection, place)
         _configure(connection, place)
@@ -85,6 +88,11 @@ def check_path(path: str) -> None:
         raise ConfigurationError(f"{path} is a folder; name a file in it")
     if not os.path.isdir(folder):
         raise ConfigurationError(f"{path}: the folder {folder} does not exist")
+    if kind := network_file_system(folder):
+        raise ConfigurationError(
+            f"{path} is on a network file system ({kind}), where SQLite loses data; "
+            f"keep the file on a local disk of the machine that runs all the processes"
+        )
     if not os.access(folder, os.W_OK | os.X_OK):
         raise EngineUnavailable(
             f"{path}: the folder {folder} is read-only; SQLite keeps files beside the database"
@@ -150,13 +158,19 @@ def _primary_code(error: sqlite3.Error) -> int:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
-def _open(place: Place) -> sqlite3.Connection:
+def _open(place: Place, *, any_thread: bool = False) -> sqlite3.Connection:
     try:
-        return sqlite3.connect(
-            Path(place.path), timeout=0, isolation_level=None, cached_statements=128
+        connection = sqlite3.connect(
+            Path(place.path),
+            timeout=0,
+            isolation_level=None,
+            cached_statements=128,
+            check_same_thread=not any_thread,
         )
     except sqlite3.Error as error:
         raise _refusal(error, place) from error
+    connection.execute("PRAGMA wal_autocheckpoint = 0")  # see checkpoints.py
+    return connection
 
 
 def _refusal(error: sqlite3.Error, place: Place) -> Exception:

@@ -10,6 +10,8 @@ from threading import Lock
 from typing import Any, Self
 from urllib.parse import quote
 
+import msgspec
+
 from tenure.clock import SYSTEM_CLOCK, Clock
 from tenure.core.event import EventFilter, NewEvent, StoredEvent
 from tenure.core.fleet import Inspection, QueueSettings, WorkerInfo
@@ -30,13 +32,15 @@ from tenure.core.query import (
 )
 from tenure.core.schedule import Fired, Schedule, ScheduleChange, Tick
 from tenure.engines.protocol import Claim, Prunable, Signal, Topic, Traits
-from tenure.engines.signals import LocalListener, SignalHub, signals_of
+from tenure.engines.signals import LocalListener
 from tenure.engines.sqlite import claiming, fleet, history, operations, queries, schedules
-from tenure.engines.sqlite.connection import Place, connect_reader, schema_version
-from tenure.engines.sqlite.database import Database
+from tenure.engines.sqlite.connection import Place, schema_version
+from tenure.engines.sqlite.database import Database, ReadOnly
+from tenure.engines.sqlite.direct import DirectInserts
+from tenure.engines.sqlite.exchange import Exchange
 from tenure.engines.sqlite.joined import JoinedTransaction
 from tenure.engines.sqlite.reader import Reader
-from tenure.engines.sqlite.thread import Answer, Call, ConnectionThread, Transaction, Work
+from tenure.engines.sqlite.thread import Answer, Call, ConnectionThread, Work, in_thread
 from tenure.engines.sqlite.watch import Watch
 from tenure.engines.sqlite.writer import Writer
 from tenure.errors import ConfigurationError, EngineUnavailable
@@ -67,19 +71,21 @@ class SQLiteEngine:
             raise ConfigurationError(f"synchronous must be {allowed}, not {synchronous!r}")
         if not 0 < timeout <= 3600:
             raise ConfigurationError(f"timeout must be above 0 and at most 3600, not {timeout:g}")
-        # Fixed now: a later change of the working directory must not lead to another file.
-        self._place = Place(os.path.abspath(path), synchronous, float(timeout))
+        # Fixed now: a later change of the working directory must not lead to another file. Without
+        # links, since all who use one file must find the same files beside it.
+        self._place = Place(os.path.realpath(path), synchronous, float(timeout))
         self._clock = clock
-        self._hub = SignalHub()
+        self._exchange = Exchange(self._place.path)
         self._pid = 0
         self._writer: Writer | None = None
         self._reader: Reader | None = None
         self._listening = 0
+        self._direct: DirectInserts | None = None
         self._lock = Lock()
 
     @property
     def traits(self) -> Traits:
-        return TRAITS
+        return msgspec.structs.replace(TRAITS, push=self._exchange.reaches_others)
 
     @property
     def url(self) -> str:
@@ -92,7 +98,7 @@ class SQLiteEngine:
         other = SQLiteEngine(
             place.path, synchronous=place.synchronous, timeout=place.timeout, clock=self._clock
         )
-        other._hub = self._hub
+        other._exchange = self._exchange
         return other
 
     async def __aenter__(self) -> Self:
@@ -103,8 +109,8 @@ class SQLiteEngine:
             lambda: Database(self._place),
             self._clock.time_us,
             self._place.timeout,
-            told=self._tell,
-            look=Watch(self._hub).look,
+            told=self._exchange.tell,
+            look=Watch(self._exchange.hub).look,
         )
         self._writer.start()
         try:
@@ -121,6 +127,9 @@ class SQLiteEngine:
             return  # forked: neither threads nor connections are ours to end
         for thread in threads:
             await self._end(thread)
+        if self._direct is not None:
+            await in_thread(self._direct.close, self._place.timeout)
+        self._exchange.close()
 
     async def _end(self, thread: ConnectionThread[Any]) -> None:
         """Stop a thread, once it has done what is queued; leave it behind if that never ends."""
@@ -279,24 +288,42 @@ class SQLiteEngine:
         _check_limit(limit, PAGE_MAX)
         return await self._read("read", lambda tx, at: history.read(tx, where, after, limit), None)
 
+    def direct(self) -> DirectInserts:
+        """See `engines.direct.Blocking`."""
+        with self._lock:
+            if self._direct is None:
+                self._direct = DirectInserts(
+                    self._place, self._clock.time_us, self._exchange.tell, TRAITS.max_payload
+                )
+            return self._direct
+
     def join(self, connection: object) -> JoinedTransaction:
         """See `Engine.join`: on a `sqlite3.Connection` to the same file, after BEGIN IMMEDIATE.
 
         Works on an engine that is not open, too: it uses the caller's connection only.
         """
         return JoinedTransaction(
-            connection, self._place.path, self._clock, TRAITS.max_payload, self._hub
+            connection, self._place.path, self._clock, TRAITS.max_payload, self._wake
         )
 
     async def notify(self, signals: Iterable[Signal]) -> None:
-        """See `Engine.notify`. Other processes hear of writes only, by looking at the file."""
-        self._hub.publish(signals)
+        """See `Engine.notify`."""
+        self._wake(signals)
+
+    def _wake(self, signals: Iterable[Signal]) -> None:
+        if self._pid not in (0, os.getpid()):
+            return  # a forked child may have inherited a lock that is held
+        self._exchange.publish(signals)
+        if self._writer is not None:
+            self._writer.stir()
 
     @asynccontextmanager
-    async def listen(self, topics: Iterable[Topic]) -> AsyncIterator[LocalListener]:
-        """See `Engine.listen`. Writes of other processes are heard within about 0.25 s."""
+    async def listen(
+        self, topics: Iterable[Topic], queues: Iterable[str] | None = None
+    ) -> AsyncIterator[LocalListener]:
+        """See `Engine.listen`. Writes of other processes are heard within about 0.25 s at worst."""
         writer = self._opened("listen", self._writer)
-        async with self._hub.listen(topics) as listener:
+        async with self._exchange.listen(topics, queues) as listener:
             self._count_listeners(writer, 1)
             try:
                 yield listener
@@ -310,11 +337,6 @@ class SQLiteEngine:
         if step > 0:
             writer.nudge()
 
-    def _tell(self, tx: Transaction) -> None:
-        if self._hub.listened:
-            hints = [Signal(Topic.CANCEL, job_id) for job_id in dict.fromkeys(tx.hints)]
-            self._hub.publish(signals_of(tx.changes) + hints)
-
     async def _write(self, name: str, work: Work[Answer], now: int | None, rows: int) -> Answer:
         writer = self._opened(name, self._writer)
         return await self._call(writer, name, work, now, rows)
@@ -327,7 +349,7 @@ class SQLiteEngine:
         with self._lock:
             if self._reader is None:
                 self._reader = Reader(
-                    lambda: connect_reader(self._place),
+                    lambda: ReadOnly(self._place),
                     self._clock.time_us,
                     self._place.timeout,
                 )

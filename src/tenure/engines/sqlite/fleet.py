@@ -17,6 +17,7 @@ def configure(tx: Transaction, settings: QueueSettings) -> None:
     """See `Engine.configure`."""
     tx.write(SQL["configure_queue"], {"queue": settings.queue, "paused": int(settings.paused)})
     tx.changes.append(("", settings.queue, State.PENDING, True))
+    tx.crowd = True
 
 
 def inspect(tx: Transaction, now: int) -> Inspection:

@@ -8,9 +8,10 @@ closes (seen). Since those notes are process-wide, so is this module; it is the 
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import os
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from tenure.errors import EngineUnavailable
 
@@ -28,6 +29,7 @@ class OpenFile(NamedTuple):
 # thread that a forked child does not have.
 _open_files: set[OpenFile] = set()
 _descriptors: set[int] = set()
+_connections: dict[int, object] = {}
 _serials = itertools.count()
 
 
@@ -71,7 +73,25 @@ def close(descriptor: int) -> None:
     os.close(descriptor)
 
 
+T = TypeVar("T")
+
+
+def keep_alive(connection: T) -> T:
+    """Have forked children never let go of this object, which would close their copy."""
+    _connections[id(connection)] = connection
+    return connection
+
+
+def let_go(connection: object) -> None:
+    """Undo `keep_alive`, before closing."""
+    _connections.pop(id(connection), None)
+
+
 def _close_in_child() -> None:
+    for connection in _connections.values():
+        # One reference more than there are: not even the end of the interpreter frees it.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+    _connections.clear()
     for descriptor in _descriptors:
         os.close(descriptor)  # does not unlock: the parent's own copy stays open
     _descriptors.clear()

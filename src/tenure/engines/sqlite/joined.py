@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from tenure.clock import Clock
@@ -12,7 +12,7 @@ from tenure.core.insertion import Inserted
 from tenure.core.job import JobRow, NewJob
 from tenure.core.outcomes import Settled, Settlement
 from tenure.engines.protocol import Signal, Topic
-from tenure.engines.signals import SignalHub, signals_of
+from tenure.engines.signals import signals_of
 from tenure.engines.sqlite import operations
 from tenure.engines.sqlite.connection import APPLICATION_ID, is_busy
 from tenure.engines.sqlite.operations import SQL
@@ -33,11 +33,16 @@ class JoinedTransaction:
     """
 
     def __init__(
-        self, connection: object, path: str, clock: Clock, max_payload: int, hub: SignalHub
+        self,
+        connection: object,
+        path: str,
+        clock: Clock,
+        max_payload: int,
+        publish: Callable[[Iterable[Signal]], None],
     ) -> None:
         self._signals: list[Signal] = []
         self._connection = _checked(connection, path)
-        self._hub = hub
+        self._publish = publish
         self._clock = clock
         self._max_payload = max_payload
 
@@ -60,7 +65,7 @@ class JoinedTransaction:
         """See `Joined.wake`. Does nothing while the transaction is open."""
         if not self._connection.in_transaction:
             signals, self._signals = self._signals, []
-            self._hub.publish(signals)
+            self._publish(signals)
 
     def _now(self, now: int | None) -> int:
         return self._clock.time_us() if now is None else now

@@ -5,9 +5,9 @@ No rule is here: values come from `core`, statements from `statements.sql`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -15,9 +15,9 @@ from tenure.core import insertion, rules
 from tenure.core.columns import from_columns, to_column_values, to_columns
 from tenure.core.identity import FREE, Holder, Reservation, taken_by
 from tenure.core.insertion import Inserted, TickKey
-from tenure.core.job import COLUMNS, JobRow, NewJob
+from tenure.core.job import COLUMNS, JobRow, NewJob, new_row
 from tenure.core.lease import Beat, Extended, Extension, Lost
-from tenure.core.outcomes import Settled, Settlement, Verdict
+from tenure.core.outcomes import Change, Settled, Settlement, Verdict
 from tenure.core.query import CancelResult, Filter, RequeueResult, Swept
 from tenure.core.states import Event, State, check
 from tenure.engines import sql
@@ -26,13 +26,13 @@ from tenure.errors import PayloadError
 
 SQL = sql.load("tenure.engines.sqlite", "statements.sql")
 
-_KNOWN_IDS = SQL["known_ids"]
 _INSERT = SQL["insert_job"]
 _INSERT_PLAIN = SQL["insert_plain_job"]
 _EXTEND = SQL["extend"]
-_FENCE = SQL["fence"]
+_FENCES = SQL["fences"]
 _SETTLE_FINAL = SQL["settle_final"]
 _SETTLE_PENDING = SQL["settle_pending"]
+_SETTLE_RESULT = SQL["settle_result"]
 _ROW = SQL["row"]
 _WRITE_ROW = SQL["write_row"]
 _REQUEST_CANCEL = SQL["request_cancel"]
@@ -47,6 +47,19 @@ _PLAIN = tuple(
 _plain = itemgetter(*(COLUMNS.index(name) for name in _PLAIN))
 _more = itemgetter(*(i for i, name in enumerate(COLUMNS) if name not in _PLAIN))
 _NOTHING_MORE = (None,) * (_WIDTH - len(_PLAIN))
+
+
+class _Fence(NamedTuple):
+    """The columns of the statement `fences`, in its order."""
+
+    id: str
+    token: int
+    owner: str | None
+    state: str
+    lease_until: int
+    cancel_requested: int
+    priority: int
+    queue: str
 
 
 def as_list(values: Iterable[str]) -> str:
@@ -71,31 +84,50 @@ def check_sizes(jobs: Iterable[NewJob], most: int) -> None:
 
 def insert(tx: Transaction, jobs: Sequence[NewJob], now: int) -> list[Inserted]:
     """See `Engine.insert`."""
+    if len(jobs) == 1 and jobs[0].unique_key is None and jobs[0].tick is None:
+        return [_insert_one(tx, jobs[0], now)]
     keys = {job.unique_key for job in jobs if job.unique_key is not None}
     pairs = {
         (job.schedule, job.tick)
         for job in jobs
         if job.schedule is not None and job.tick is not None
     }
-    known: set[str] = set()
-    if len(jobs) > 1 or keys or pairs:  # of a plain single row the statement itself tells
-        found = tx.execute(_KNOWN_IDS, {"ids": as_list(job.id for job in jobs)})
-        known = {row[0] for row in found}
     plan = insertion.plan(
-        jobs, now, known=known, holders=holders(tx, keys), ticks=_jobs_of_ticks(tx, pairs)
+        jobs,
+        now,
+        known=_known(tx, [job.id for job in jobs]),
+        holders=holders(tx, keys),
+        ticks=_jobs_of_ticks(tx, pairs),
     )
     for job_id, values in plan.updates.items():
         row = read_row(tx, job_id)
         assert row is not None, "only a twin that is there is changed"
         write_row(tx, row, values)
-    if _insert_rows(tx, plan.rows) < len(plan.rows):  # only ever a single one
-        return [Inserted(job.id, False) for job in jobs]
+    _insert_rows(tx, plan.rows)
     for kept in plan.reservations:
         tx.write(SQL["reserve"], msgspec.structs.asdict(kept))
     # One change of each queue is enough to tell who waits for its jobs.
     first = {row.queue: row for row in plan.rows}.values()
     tx.changes += [(row.id, row.queue, row.state, row.ready) for row in first]
+    tx.crowd = tx.crowd or len(plan.rows) > len(first)
     return plan.answers
+
+
+def _insert_one(tx: Transaction, job: NewJob, now: int) -> Inserted:
+    """A job that is compared with no other, but for its id, which the statement does."""
+    row = new_row(job, now)
+    created = _insert_rows(tx, [row]) > 0
+    if created:
+        tx.changes.append((row.id, row.queue, row.state, row.ready))
+    return Inserted(job.id, created)
+
+
+def _known(tx: Transaction, ids: Sequence[str]) -> set[str]:
+    """Those of these ids that are taken."""
+    # New ids are next to each other, so a look at their range saves the looks at each.
+    if not ids or not tx.execute(SQL["any_between"], {"first": min(ids), "last": max(ids)}):
+        return set()
+    return {row[0] for row in tx.execute(SQL["known_ids"], {"ids": as_list(ids)})}
 
 
 def holders(tx: Transaction, keys: Collection[str]) -> dict[str, Holder]:
@@ -127,81 +159,89 @@ def job_of_tick(tx: Transaction, schedule: str, tick: int) -> str | None:
 
 def _insert_rows(tx: Transaction, rows: Iterable[JobRow]) -> int:
     """How many rows were written."""
+    plain: list[tuple[Any, ...]] = []
     wide: list[list[Any]] = []
-
-    def plain() -> Iterator[tuple[Any, ...]]:
-        for values in map(to_columns, rows):
-            if _more(values) == _NOTHING_MORE:
-                yield _plain(values)
-            else:
-                wide.append(values)
-
-    return tx.execute_many(_INSERT_PLAIN, plain()) + tx.execute_many(_INSERT, wide)
+    for values in map(to_columns, rows):
+        if _more(values) == _NOTHING_MORE:
+            plain.append(_plain(values))
+        else:
+            wide.append(values)
+    written = tx.execute_many(_INSERT_PLAIN, plain) if plain else 0
+    return written + (tx.execute_many(_INSERT, wide) if wide else 0)
 
 
 def extend(tx: Transaction, beats: Sequence[Beat], now: int) -> list[Extension]:
     """See `Engine.extend`."""
-    return [_extend(tx, beat, now) for beat in beats]
+    fences = _fences(tx, [beat.id for beat in beats])
+    answers = [_examine(beat, fences.get(beat.id), now) for beat in beats]
+    granted: dict[tuple[int, str | None], list[str]] = {}
+    for beat, answer in zip(beats, answers, strict=True):
+        if isinstance(answer, Extended):
+            until = now + round(beat.seconds * 1_000_000)
+            progress = None
+            if beat.progress is not None:
+                progress = to_column_values({"progress": beat.progress})["progress"]
+            granted.setdefault((until, progress), []).append(beat.id)
+    for (until, progress), ids in granted.items():
+        tx.write(_EXTEND, {"until": until, "progress": progress, "ids": as_list(ids)})
+    return answers
 
 
-def _extend(tx: Transaction, beat: Beat, now: int) -> Extension:
-    progress = to_column_values({"progress": beat.progress})["progress"]
-    values = {
-        "id": beat.id,
-        "token": beat.token,
-        "owner": beat.owner,
-        "until": now + round(beat.seconds * 1_000_000),
-        "progress": progress,
-        "now": now,
-    }
-    found = tx.execute(_EXTEND, values)
-    if found:
-        return Extended(beat.seconds, bool(found[0][0]))
-    row = _fence(tx, beat.id)
-    if row is None:
+def _examine(beat: Beat, fence: _Fence | None, now: int) -> Extension:
+    if fence is None:
         return Lost("gone")
-    token, owner, state = row[:3]
-    if (token, owner) != (beat.token, beat.owner):
+    if (fence.token, fence.owner) != (beat.token, beat.owner):
         return Lost("taken")
-    return Lost("lapsed" if state == State.RUNNING else "settled")
+    if fence.state != State.RUNNING:
+        return Lost("settled")
+    if fence.lease_until <= now:
+        return Lost("lapsed")
+    return Extended(beat.seconds, bool(fence.cancel_requested))
 
 
 def settle(tx: Transaction, settlements: Sequence[Settlement], now: int) -> list[Settled]:
     """See `Engine.settle`."""
-    return [_settle(tx, settlement, now) for settlement in settlements]
+    fences = _fences(tx, [item.id for item in settlements])
+    applied: dict[tuple[Change, int], list[str]] = {}
+    results: list[dict[str, Any]] = []
+    answers: list[Settled] = []
+    for item in settlements:
+        fence = fences.get(item.id)
+        if fence is None:
+            answers.append(Settled(item.id, Verdict.LOST))
+        elif (fence.token, fence.owner) != (item.token, item.owner):
+            answers.append(Settled(item.id, Verdict.LOST, State(fence.state)))
+        elif fence.state != State.RUNNING:
+            answers.append(Settled(item.id, Verdict.ALREADY, State(fence.state)))
+        else:
+            change = item.if_cancel_requested if fence.cancel_requested else item.next
+            alike = change
+            if change.result is not None:  # what differs most, so it is written apart
+                results.append({"id": item.id, "result": change.result})
+                alike = msgspec.structs.replace(change, result=None)
+            applied.setdefault((alike, fence.priority), []).append(item.id)
+            tx.changes.append((item.id, fence.queue, change.state, change.delay == 0))
+            fences[item.id] = fence._replace(state=change.state)  # it may be here twice
+            answers.append(Settled(item.id, Verdict.APPLIED, change.state, change.event))
+    for (change, priority), ids in applied.items():
+        check(State.RUNNING, change.event, change.state)
+        values = to_column_values(rules.settled_values(priority, change, now))
+        statement = _SETTLE_FINAL if change.state.final else _SETTLE_PENDING
+        tx.write(statement, values | {"ids": as_list(ids)})
+    tx.execute_many(_SETTLE_RESULT, results)
+    return answers
 
 
-def _settle(tx: Transaction, item: Settlement, now: int) -> Settled:
-    # An end without a cancel request is one statement; only the rest is looked at first.
-    if item.next.state.final and _write(tx, item, 0, 0, now):
-        tx.changes.append((item.id, "", item.next.state, False))
-        return Settled(item.id, Verdict.APPLIED, item.next.state, item.next.event)
-    row = _fence(tx, item.id)
-    if row is None:
-        return Settled(item.id, Verdict.LOST)
-    token, owner, state, flag, priority, queue = row
-    if (token, owner) != (item.token, item.owner):
-        return Settled(item.id, Verdict.LOST, State(state))
-    if state != State.RUNNING:
-        return Settled(item.id, Verdict.ALREADY, State(state))
-    _write(tx, item, flag, priority, now)
-    change = item.if_cancel_requested if flag else item.next
-    tx.changes.append((item.id, queue, change.state, change.delay == 0))
-    return Settled(item.id, Verdict.APPLIED, change.state, change.event)
+def _fences(tx: Transaction, ids: Sequence[str]) -> dict[str, _Fence]:
+    """What decides about writes to these jobs, as far as they exist.
 
-
-def _write(tx: Transaction, item: Settlement, flag: int, priority: int, now: int) -> int:
-    """Write the branch that belongs to the cancel flag, where the row still has that flag."""
-    change = item.if_cancel_requested if flag else item.next
-    check(State.RUNNING, change.event, change.state)
-    values = to_column_values(rules.settled_values(priority, change, now))
-    values |= {"id": item.id, "token": item.token, "owner": item.owner, "flag": flag}
-    return tx.write(_SETTLE_FINAL if change.state.final else _SETTLE_PENDING, values)
-
-
-def _fence(tx: Transaction, job_id: str) -> Any:
-    found = tx.execute(_FENCE, {"id": job_id})
-    return found[0] if found else None
+    It still holds when they are written to: either the transaction has the write lock, or (one of
+    a caller that has only read so far) SQLite refuses its first write if the file has changed. So
+    what is the same for several jobs is written by one statement, several times cheaper than one
+    for each.
+    """
+    found = tx.execute(_FENCES, {"ids": as_list(ids)})
+    return {row[0]: _Fence(*row) for row in found}
 
 
 def sweep(tx: Transaction, limit: int, now: int) -> list[Swept]:

@@ -1,6 +1,10 @@
 -- Every statement that the engine runs. Rows are read with `*`: the columns of `jobs` stand in the
 -- order of JobRow, and what a later schema adds stands behind them.
 
+-- name: any_between
+-- Whether any id of this range is taken.
+SELECT 1 FROM jobs WHERE id BETWEEN :first AND :last LIMIT 1;
+
 -- name: known_ids
 -- Which of these ids are taken.
 SELECT id FROM jobs WHERE id IN (SELECT value FROM json_each(:ids));
@@ -166,39 +170,41 @@ UPDATE jobs SET lease_until = :until
 WHERE id IN (SELECT value FROM json_each(:ids))
 RETURNING *;
 
+-- name: fences
+-- What decides about writes that show a token.
+SELECT id, token, owner, state, lease_until, cancel_requested, priority, queue FROM jobs
+WHERE id IN (SELECT value FROM json_each(:ids));
+
 -- name: extend
--- Prolong one lease that has not run out.
+-- Prolong these leases; `fences` has told that they are held.
 UPDATE jobs SET lease_until = :until, progress = coalesce(:progress, progress)
-WHERE id = :id AND token = :token AND owner = :owner AND +state = 'running' AND lease_until > :now
-RETURNING cancel_requested;
+WHERE id IN (SELECT value FROM json_each(:ids)) AND +state = 'running';
 
 -- name: hold
 -- Lock the row of a running job for its holder, by writing to it what it has.
 UPDATE jobs SET token = token
 WHERE id = :id AND token = :token AND owner = :owner AND +state = 'running';
 
--- name: fence
--- What decides about a write that shows a token: after one was refused, or before a choice.
-SELECT token, owner, state, cancel_requested, priority, queue FROM jobs WHERE id = :id;
-
 -- name: settle_final
--- End an attempt, and with it the job, if its holder still holds it and the flag is as expected.
+-- End these attempts, and with them the jobs; `fences` has told that their holders still hold them.
 UPDATE jobs SET
     state = :state, failures = :failures, lapses = :lapses, releases = :releases,
     result = :result, error = :error, errors = :errors, lease_until = :lease_until,
     ready = :ready, finished_at = :finished_at
-WHERE id = :id AND token = :token AND owner = :owner AND +state = 'running'
-    AND cancel_requested = :flag;
+WHERE id IN (SELECT value FROM json_each(:ids)) AND +state = 'running';
 
 -- name: settle_pending
--- End an attempt; the job waits for its next one.
+-- End these attempts; the jobs wait for their next ones.
 UPDATE jobs SET
     state = :state, failures = :failures, lapses = :lapses, releases = :releases,
     result = :result, error = :error, errors = :errors, lease_until = :lease_until,
     ready = :ready, available_at = :available_at, queued_at = :queued_at, rank = :rank,
     finished_at = :finished_at
-WHERE id = :id AND token = :token AND owner = :owner AND +state = 'running'
-    AND cancel_requested = :flag;
+WHERE id IN (SELECT value FROM json_each(:ids)) AND +state = 'running';
+
+-- name: settle_result
+-- What a body returned, after the end of its attempt was written.
+UPDATE jobs SET result = :result WHERE id = :id;
 
 -- name: row
 -- One job.

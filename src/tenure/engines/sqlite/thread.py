@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import Any, Generic, Protocol, TypeVar
@@ -32,7 +33,7 @@ Connection = TypeVar("Connection", bound=Closable)
 class Transaction:
     """What an operation works with: statements, and what to tell when they took effect."""
 
-    __slots__ = ("_cursor", "changes", "hints")
+    __slots__ = ("_cursor", "changes", "crowd", "hints")
 
     def __init__(self, cursor: sqlite3.Cursor) -> None:
         self._cursor = cursor
@@ -40,6 +41,8 @@ class Transaction:
         """Rows written as (id, queue, new state, ready)."""
         self.hints: list[str] = []
         """Ids of running jobs whose holder should look at its lease."""
+        self.crowd = False
+        """Whether more jobs became pending than `changes` has rows for."""
 
     def execute(self, statement: str, values: Any = ()) -> list[Any]:
         """All rows that a statement gives."""
@@ -59,23 +62,21 @@ Work = Callable[[Transaction, int], Answer]
 """An operation: gets the transaction and the store's time."""
 
 
-class Call:
-    """One operation that somebody waits for. Its future belongs to the loop of the caller."""
+class Request:
+    """One operation that somebody waits for, and what became of it."""
 
-    __slots__ = ("answer", "error", "future", "loop", "name", "now", "rows", "work")
+    __slots__ = ("answer", "error", "name", "now", "rows", "work")
 
     def __init__(self, name: str, work: Work[Any], now: int | None, rows: int) -> None:
         self.name = name
         self.work = work
         self.now = now
         self.rows = rows
-        self.loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[Any] = self.loop.create_future()
         self.answer: Any = None
         self.error: Exception | None = None
 
     def fail(self, error: Exception) -> None:
-        """Each call gets an error of its own that names it, whatever else was in the group."""
+        """Each one gets an error of its own that names it, whatever else was in the group."""
         if isinstance(error, sqlite3.Error):
             self.error = EngineUnavailable(f"{self.name}: {error}")
             self.error.__cause__ = error
@@ -83,14 +84,22 @@ class Call:
             self.error = error
 
 
+class Call(Request):
+    """A request from an event loop, which its future belongs to."""
+
+    __slots__ = ("future", "loop")
+
+    def __init__(self, name: str, work: Work[Any], now: int | None, rows: int) -> None:
+        super().__init__(name, work, now, rows)
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[Any] = self.loop.create_future()
+
+
 class ConnectionThread(Generic[Connection]):
     """A daemon thread that owns one connection and answers calls until it is stopped."""
 
-    def __init__(
-        self, name: str, connect: Callable[[], Connection], time_us: Callable[[], int]
-    ) -> None:
+    def __init__(self, name: str, connect: Callable[[], Connection]) -> None:
         self._connect = connect
-        self._time_us = time_us
         self._calls: SimpleQueue[Call | None] = SimpleQueue()
         self._lock = Lock()
         self._closing: Call | None = None
@@ -139,9 +148,6 @@ class ConnectionThread(Generic[Connection]):
         """Do this call, and others if it suits; all that were done. Never raises."""
         raise NotImplementedError
 
-    def _work(self, call: Call, tx: Transaction) -> Any:
-        return call.work(tx, self._time_us() if call.now is None else call.now)
-
     def _refuse_all(self, error: Exception) -> None:
         """The connection could not be made: that is the answer to every call."""
         while (call := self._calls.get()) is None or call is not self._closing:
@@ -153,6 +159,22 @@ class ConnectionThread(Generic[Connection]):
     def _finish(self) -> None:
         if self._closing is not None:
             deliver([self._closing])
+
+
+async def in_thread(work: Callable[[], None], seconds: float) -> None:
+    """Do what may block in a thread of its own; leave it behind if that never ends."""
+    loop = asyncio.get_running_loop()
+    done = asyncio.Event()
+
+    def run() -> None:
+        work()
+        with suppress(RuntimeError):  # the loop is closed, so nobody waits any more
+            loop.call_soon_threadsafe(done.set)
+
+    Thread(target=run, name="tenure-sqlite-close", daemon=True).start()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await done.wait()
 
 
 def deliver(calls: Iterable[Call]) -> None:

@@ -1,0 +1,34 @@
+"""Other libraries, each in a process of an environment of its own (`--setup-peers`)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from benchmarks.children import ROOT, Child
+
+REQUIREMENTS = Path(__file__).resolve().parent.parent / "requirements-peers.txt"
+ENVIRONMENT = ROOT / ".venv-peers"
+NOT_INSTALLED = "not installed (python -m benchmarks --setup-peers)"
+_PYTHON = ENVIRONMENT / "bin" / "python"
+
+
+def installed() -> bool:
+    """Whether `setup` has run."""
+    return (ENVIRONMENT / ".ready").exists() and _PYTHON.exists()
+
+
+def setup() -> None:
+    """Make the environment and install the peers into it."""
+    base = getattr(sys, "_base_executable", sys.executable)
+    subprocess.run([base, "-m", "venv", "--clear", "--without-pip", ENVIRONMENT], check=True)
+    install = [base, "-m", "pip", "--python", _PYTHON, "install", "--disable-pip-version-check"]
+    subprocess.run([*install, "-r", REQUIREMENTS], check=True)
+    (ENVIRONMENT / ".ready").touch()
+
+
+def huey(folder: Path) -> Child:
+    """huey on a SQLite file in this folder."""
+    script = Path(__file__).with_name("huey_sqlite.py")
+    return Child([str(_PYTHON), str(script), str(folder / "huey.db")])

@@ -1,0 +1,36 @@
+"""Inserting without an event loop, for engines that can do so themselves.
+
+Not a part of every engine: ask `isinstance(engine, Blocking)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+from tenure.core.insertion import Inserted
+from tenure.core.job import NewJob
+
+
+class Direct(Protocol):
+    """Inserts on a connection of its own, which the first use opens. Blocking, from any thread."""
+
+    def insert(self, jobs: Sequence[NewJob], *, now: int | None = None) -> list[Inserted]:
+        """As `Engine.insert`, signals and deadline included."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the connection; the next insert opens another. Closing twice does nothing."""
+        ...
+
+
+@runtime_checkable
+class Blocking(Protocol):
+    """An engine that can insert without an event loop."""
+
+    def direct(self) -> Direct:
+        """The way to insert so: always the same object, whether the engine is open or not.
+
+        It is closed with the engine.
+        """
+        ...
