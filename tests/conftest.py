@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.servers.postgres import PostgresServer, temporary_folder
+from tests.servers.schemas import Schemas
 
 SOAK = bool(os.environ.get("TENURE_SOAK"))
 
@@ -53,3 +54,11 @@ def postgres_server() -> Iterator[PostgresServer]:
     finally:
         server.stop()
         shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def postgres_schemas(postgres_server: PostgresServer) -> Iterator[Schemas]:
+    """Stores on that server."""
+    schemas = Schemas(postgres_server)
+    yield schemas
+    schemas.close()

@@ -97,16 +97,6 @@ class PostgresServer:
         """End it as the system would for want of memory: at once, with all its processes."""
         self._end(signal.SIGQUIT)
 
-    def schema(self, name: str) -> str:
-        """The URL of a store in a schema of this name."""
-        return f"{self.url()}?schema={name}"
-
-    def drop_schema(self, name: str) -> None:
-        """Remove a schema and all that is in it, once nobody uses it."""
-        with psycopg.connect(self.url(), autocommit=True) as connection:
-            statement = psycopg.sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE")
-            connection.execute(statement.format(psycopg.sql.Identifier(name)))
-
     def create_database(self, name: str) -> str:
         """A new and empty database; its address."""
         with psycopg.connect(self.url(), autocommit=True) as connection:

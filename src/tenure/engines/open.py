@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from tenure.clock import SYSTEM_CLOCK, Clock
 from tenure.engines.protocol import Engine
+from tenure.engines.urls import redact as redact
 from tenure.errors import ConfigurationError
 
-_HIDDEN = "***"
-_SECRET_WORDS = ("password", "passwd", "secret", "token", "key")
 Maker = Callable[[SplitResult, Clock], Engine]
 
 
@@ -32,26 +31,6 @@ def open_engine(url: str, *, clock: Clock = SYSTEM_CLOCK) -> Engine:
             f"{redact(url)!r} names no known engine; a URL begins with one of {allowed}"
         )
     return _MAKERS[parts.scheme](parts, clock)
-
-
-def redact(url: str) -> str:
-    """The URL with its passwords hidden, fit to be shown."""
-    parts = urlsplit(url)
-    netloc = parts.netloc
-    if "@" in netloc:
-        user, _, host = netloc.rpartition("@")
-        name, colon, _ = user.partition(":")
-        netloc = f"{name}{colon}{_HIDDEN if colon else ''}@{host}"
-    query = "&".join(_redact_parameter(item) for item in parts.query.split("&") if item)
-    # Not by urlunsplit, which counts slashes its own way where there is no host.
-    head = f"{parts.scheme}://" if "://" in url else ""
-    return f"{head}{netloc}{parts.path}{'?' if query else ''}{query}"
-
-
-def _redact_parameter(item: str) -> str:
-    name, equals, _ = item.partition("=")
-    secret = any(word in name.lower() for word in _SECRET_WORDS)
-    return f"{name}{equals}{_HIDDEN}" if secret and equals else item
 
 
 def _parameters(parts: SplitResult, allowed: tuple[str, ...]) -> Mapping[str, str]:
@@ -113,12 +92,8 @@ def _postgresql(parts: SplitResult, clock: Clock) -> Engine:
             f"postgresql:// needs psycopg; install tenure[postgres] ({error})"
         ) from error
 
-    given = _once(parts)
-    ours = {name: value for name, value in given.items() if name in _POSTGRESQL}
-    theirs = {name: value for name, value in given.items() if name not in _POSTGRESQL}
-    others = urlencode(theirs, quote_via=quote)
-    shown = redact(parts._replace(scheme="postgresql").geturl())
-    return PostgresEngine(place_of(parts, ours, others, shown), clock=clock)
+    _once(parts)
+    return PostgresEngine(place_of(parts.geturl()), clock=clock)
 
 
 def _seconds(value: str | None, default: float = 10.0) -> float:
@@ -130,7 +105,6 @@ def _seconds(value: str | None, default: float = 10.0) -> float:
         raise ConfigurationError(f"timeout must be a number of seconds, not {value!r}") from None
 
 
-_POSTGRESQL = frozenset({"schema", "prefix", "timeout", "connections"})
 _MAKERS: Mapping[str, Maker] = {
     "memory": _memory,
     "sqlite": _sqlite,

@@ -11,7 +11,6 @@ from typing import Any
 
 from tenure.core.job import JobRow
 from tenure.core.states import State
-from tenure.engines.postgres.place import COLUMNS
 from tenure.engines.postgres.rows import to_row
 from tenure.engines.postgres.steps import Ask, Effects, Rows, Steps
 from tenure.engines.protocol import Arm, Claim
@@ -19,7 +18,8 @@ from tenure.engines.protocol import Arm, Claim
 _SLACK = 32
 """How many candidates more than wanted a claim looks at, in case others take some of them now."""
 
-_WIDTH = len(COLUMNS)
+_PAUSES = 3
+"""How often a claim that found nothing but locked jobs looks again."""
 
 
 def is_simple(claim: Claim) -> bool:
@@ -68,16 +68,20 @@ def _take_lanes(
         "lease": claim.lease,
         "now": out.now,
     }
-    while True:
-        left = most - len(taken)
-        found = yield Ask("claim_due", values | {"most": left, "reach": reach})
+    pauses = _PAUSES
+    while len(taken) < most:
+        found = yield Ask("claim_due", values | {"most": most - len(taken), "reach": reach})
         work, seen = found[0][:2]
         if work:
             return taken, not taken
         taken += [to_row(row[2:]) for row in found if row[2] is not None]
-        if len(taken) >= most or seen < reach:
+        if seen >= reach:
+            reach *= 4
+        elif taken or not seen or not pauses:
             break
-        reach *= 4
+        else:  # others have them all locked: to take them, or to change them
+            pauses -= 1
+            yield Ask("pause")
     taken.sort(key=lambda row: (row.rank, row.id))
     return taken, False
 
@@ -165,8 +169,7 @@ def _take_lapsed(
             "now": out.now,
         },
     )
-    rows = yield from _take(out, "take_lapsed", room.first(candidates), claim)
-    room.use(rows)
+    rows = yield from _take_first(out, "take_lapsed", candidates, claim, room)
     out.hints += [row.id for row in rows]  # whoever held them before
     return rows
 
@@ -176,7 +179,7 @@ def _take_due(out: Effects, claim: Claim, queues: Sequence[str], room: Room) -> 
         tasks = None if claim.tasks is None else list(claim.tasks)
         asked = {"ids": list(claim.ids), "queues": list(queues), "tasks": tasks, "now": out.now}
         candidates = yield Ask("due_by_id", asked)
-        return (yield from _take(out, "take_due", room.first(candidates), claim))
+        return (yield from _take_first(out, "take_due", candidates, claim, room))
     lanes = yield from _lanes(queues, claim.tasks)
     if not room.uneven:
         none = dict.fromkeys(_FIRST, False)
@@ -195,10 +198,9 @@ def _take_within(
         open_lanes = [lane for lane in lanes if room.of(lane[0])]
         values = {"lane_queues": [q for q, _ in open_lanes], "lane_tasks": [t for _, t in open_lanes]}
         found = yield Ask("due_candidates", values | {"reach": reach, "now": out.now})
-        rows = yield from _take(out, "take_due", room.first(found), claim)
-        room.use(rows)
+        rows = yield from _take_first(out, "take_due", found, claim, room)
         taken += rows
-        if not rows:  # others were quicker, and take them all, or there are none
+        if not rows:
             break
     taken.sort(key=lambda row: (row.rank, row.id))
     return taken
@@ -211,10 +213,19 @@ def _lanes(queues: Sequence[str], tasks: Sequence[str] | None) -> Steps[list[tup
     return [(queue, task) for queue, task in found]
 
 
-def _take(out: Effects, name: str, ids: Sequence[str], claim: Claim) -> Steps[list[JobRow]]:
-    """Give these jobs to the claim's owner, in their order; those that nobody else takes."""
-    if not ids:
-        return []
-    values = {"ids": list(ids), "owner": claim.owner, "lease": claim.lease, "now": out.now}
-    rows = {row[0]: to_row(row) for row in (yield Ask(name, values))}
-    return [rows[job_id] for job_id in ids if job_id in rows]
+def _take_first(
+    out: Effects, name: str, candidates: Rows, claim: Claim, room: Room
+) -> Steps[list[JobRow]]:
+    """Give the first of these jobs that there is room for, and nobody else takes, to the claim."""
+    taken: list[JobRow] = []
+    while candidates and room.left > 0:
+        ids = room.first(candidates)
+        if not ids:
+            break
+        values = {"ids": ids, "owner": claim.owner, "lease": claim.lease, "now": out.now}
+        rows = {row[0]: to_row(row) for row in (yield Ask(name, values))}
+        room.use(rows.values())
+        taken += [rows[job_id] for job_id in ids if job_id in rows]
+        tried = set(ids)
+        candidates = [candidate for candidate in candidates if candidate[1] not in tried]
+    return taken

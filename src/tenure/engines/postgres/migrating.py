@@ -25,7 +25,7 @@ async def migrate(place: Place, statements: PlacedStatements) -> int:
                 await link.ask(Ask("create_schema"))
             found = await _version(link, place) if ours else 0
             for text in migration_texts(place)[found:]:
-                await link.connection.execute(text)  # type: ignore[arg-type]
+                await link.connection.execute(text, prepare=False)  # type: ignore[arg-type]
     finally:
         await link.close()
     return max(found, schema_version())

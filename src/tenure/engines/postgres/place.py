@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
-from urllib.parse import SplitResult, urlunsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 import msgspec
 import psycopg
@@ -15,11 +15,13 @@ from psycopg.conninfo import conninfo_to_dict
 from tenure.core.job import COLUMNS
 from tenure.core.schedule import Schedule
 from tenure.engines.sql import Statements, read_text
+from tenure.engines.urls import redact
 from tenure.errors import ConfigurationError
 
 PACKAGE = "tenure.engines.postgres"
 SCHEMA = "tenure"
 CONNECTIONS = 8
+PARAMETERS = ("schema", "prefix", "timeout", "connections")
 SCHEDULE_COLUMNS = Schedule.__struct_fields__
 
 _CLEAN = re.compile(r"[a-z_][a-z0-9_]{0,39}")
@@ -91,8 +93,8 @@ class Place(msgspec.Struct, frozen=True):
         yield "channel", sql.Identifier(self.channel)
         yield "now", _NOW
         yield "columns", _columns()
-        yield "j_columns", _columns("j")
-        yield "t_columns", _columns("t")
+        yield "j_columns", _columns("j.")
+        yield "t_columns", _columns("t.")
         yield "values", sql.SQL(", ").join(map(_value, COLUMNS))
         yield "settled_columns", _settled()
         yield "expired_columns", _expired()
@@ -114,9 +116,16 @@ class PlacedStatements:
         return text
 
 
-def place_of(parts: SplitResult, ours: Mapping[str, str], others: str, shown: str) -> Place:
-    """The place that a URL names: `ours` are tenure's parameters, `others` are for libpq."""
-    conninfo = urlunsplit(("postgresql", parts.netloc, parts.path, others, ""))
+def place_of(url: str) -> Place:
+    """The place that a `postgresql://` URL names; what is no parameter of ours is for libpq.
+
+    Raises `ConfigurationError` naming what is wrong.
+    """
+    parts = urlsplit(url)._replace(scheme="postgresql")
+    given = dict(parse_qsl(parts.query, keep_blank_values=True))
+    ours = {name: given.pop(name) for name in PARAMETERS if name in given}
+    shown = redact(parts.geturl())
+    conninfo = parts._replace(query=urlencode(given, quote_via=quote)).geturl()
     try:
         conninfo_to_dict(conninfo)
     except psycopg.ProgrammingError as error:
@@ -126,8 +135,8 @@ def place_of(parts: SplitResult, ours: Mapping[str, str], others: str, shown: st
         shown,
         schema=ours.get("schema", SCHEMA),
         prefix=ours.get("prefix", ""),
-        timeout=_number("timeout", ours.get("timeout", "10"), float),
-        connections=_number("connections", ours.get("connections", str(CONNECTIONS)), int),
+        timeout=float(_number("timeout", ours.get("timeout", "10"), float)),
+        connections=int(_number("connections", ours.get("connections", str(CONNECTIONS)), int)),
     )
 
 
@@ -147,9 +156,9 @@ _NOW = sql.SQL(
 )
 
 
-def _columns(table: str | None = None) -> sql.Composed:
-    names = [(name,) if table is None else (table, name) for name in COLUMNS]
-    return sql.SQL(", ").join(sql.Identifier(*name) for name in names)
+def _columns(table: str = "") -> sql.SQL:
+    # Without quotes: the driver remembers only what it has parsed of short statements.
+    return sql.SQL(", ".join(f"{table}{name}" for name in COLUMNS))
 
 
 def _value(name: str) -> sql.Composed:
@@ -169,7 +178,7 @@ def _type_of(name: str) -> str:
 
 def _instead(replaced: Mapping[str, sql.Composable]) -> sql.Composed:
     """The columns of `gone`, but for those that are replaced."""
-    return sql.SQL(", ").join(replaced.get(n, sql.Identifier("gone", n)) for n in COLUMNS)
+    return sql.SQL(", ").join(replaced.get(n, sql.SQL(f"gone.{n}")) for n in COLUMNS)
 
 
 def _settled() -> sql.Composed:
