@@ -52,7 +52,7 @@ def postgres_server() -> Iterator[PostgresServer]:
         server.start()
         yield server
     finally:
-        server.stop()
+        server.kill()
         shutil.rmtree(folder)
 
 

@@ -21,6 +21,7 @@ Handles = Callable[[], Engine]
 
 Request = pytest.FixtureRequest
 
+
 def _memory(folder: Path, request: Request) -> Handles:
     return MemoryEngine().side
 

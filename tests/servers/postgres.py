@@ -142,10 +142,13 @@ class PostgresServer:
 
     def _make_cluster(self) -> None:
         secret = self._folder / "password"
+        secret.touch(mode=0o600)
+        if "user" in self._as:
+            os.chown(secret, self._as["user"], self._as["group"])
         secret.write_text(self._password)
-        secret.chmod(0o644)  # in a folder that lives as long as the test
-        command = [self._binaries / "initdb", "--pgdata", self._data, "--username", USER]
-        command += ["--pwfile", secret, "--auth", "password", "--encoding", "UTF8"]
+        command: list[str | Path] = [self._binaries / "initdb", "--pgdata", self._data]
+        command += ["--username", USER, "--pwfile", secret]
+        command += ["--auth", "password", "--encoding", "UTF8"]
         command += ["--locale", "C.UTF-8", "--no-sync", "--no-instructions"]
         done = subprocess.run(command, check=False, capture_output=True, **_inputless(self._as))
         if done.returncode:

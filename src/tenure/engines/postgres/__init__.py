@@ -3,4 +3,4 @@
 from tenure.engines.postgres.engine import PostgresEngine
 from tenure.engines.postgres.place import Place, place_of
 
-__all__ = ["PostgresEngine", "Place", "place_of"]
+__all__ = ["Place", "PostgresEngine", "place_of"]

@@ -196,7 +196,10 @@ def _take_within(
     reach = room.left + _SLACK
     while room.left > 0:
         open_lanes = [lane for lane in lanes if room.of(lane[0])]
-        values = {"lane_queues": [q for q, _ in open_lanes], "lane_tasks": [t for _, t in open_lanes]}
+        values = {
+            "lane_queues": [q for q, _ in open_lanes],
+            "lane_tasks": [t for _, t in open_lanes],
+        }
         found = yield Ask("due_candidates", values | {"reach": reach, "now": out.now})
         rows = yield from _take_first(out, "take_due", found, claim, room)
         taken += rows

@@ -28,7 +28,6 @@ from tenure.core.query import (
     Swept,
 )
 from tenure.core.schedule import Fired, Schedule, ScheduleChange, Tick
-from tenure.engines import sql
 from tenure.engines.postgres import (
     claiming,
     fleet,
@@ -41,8 +40,17 @@ from tenure.engines.postgres import (
 )
 from tenure.engines.postgres.handle import Handle, Work
 from tenure.engines.postgres.link import translated
-from tenure.engines.postgres.place import PACKAGE, Place, PlacedStatements
-from tenure.engines.protocol import ALL_FACETS, Claim, Facet, Joined, Prunable, Signal, Topic, Traits
+from tenure.engines.postgres.place import Place, PlacedStatements
+from tenure.engines.protocol import (
+    ALL_FACETS,
+    Claim,
+    Facet,
+    Joined,
+    Prunable,
+    Signal,
+    Topic,
+    Traits,
+)
 from tenure.engines.signals import LocalListener, SignalHub
 from tenure.errors import ConfigurationError, EngineUnavailable
 
@@ -53,7 +61,6 @@ TRAITS = Traits(
     push=True,
     facets=ALL_FACETS - {Facet.TRANSACTIONS},
 )
-STATEMENTS = sql.load(PACKAGE, "statements.sql")
 
 _BUSY_WAITS = (0.001, 0.004, 0.015, 0.04)
 """Seconds between looks at a locked row: most locks last as long as one statement of ours."""
@@ -73,7 +80,7 @@ class PostgresEngine:
     def __init__(self, place: Place, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self._place = place
         self._clock = clock
-        self._statements = PlacedStatements(place, STATEMENTS)
+        self._statements = PlacedStatements(place)
         self._hub = SignalHub()
         self._sender = secrets.token_hex(8)
         self._pid = 0
@@ -275,9 +282,11 @@ class PostgresEngine:
             pass  # a hint may be lost
 
     @asynccontextmanager
-    async def listen(self, topics: Iterable[Topic]) -> AsyncIterator[LocalListener]:
-        """See `Engine.listen`."""
-        async with self._hub.listen(topics) as listener:
+    async def listen(
+        self, topics: Iterable[Topic], queues: Iterable[str] | None = None
+    ) -> AsyncIterator[LocalListener]:
+        """See `Engine.listen`. Hears other processes at once, unless a pooler is in between."""
+        async with self._hub.listen(topics, queues) as listener:
             await self._at_home("listen", lambda handle: handle.hear())
             yield listener
 

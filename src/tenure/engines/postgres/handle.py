@@ -152,9 +152,7 @@ class Handle:
         async with self._pool.link(self._deadline()) as link:
             await link.ask(Ask("tell", {"channel": self._place.channel, "messages": texts}))
 
-    async def _insert(
-        self, calls: list[Sequence[NewJob]], now: int | None
-    ) -> list[list[Inserted]]:
+    async def _insert(self, calls: list[Sequence[NewJob]], now: int | None) -> list[list[Inserted]]:
         def work(out: Effects) -> Steps[list[list[Inserted]]]:
             distinct = {job.id: job for call in reversed(calls) for job in reversed(call)}
             created = yield from inserting.insert_plain(out, list(distinct.values())[::-1])

@@ -109,9 +109,9 @@ class Link:
         text = self._statements[ask.name]
         cursor = self._cursor
         if ask.many is not None:
-            await cursor.executemany(text, ask.many)  # type: ignore[arg-type]
+            await cursor.executemany(text, ask.many)
             return []
-        await cursor.execute(text, ask.values)  # type: ignore[arg-type]
+        await cursor.execute(text, ask.values)
         return await cursor.fetchall() if cursor.description else []
 
     async def _drive(self, steps: Steps[T], *, retry: bool) -> T:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from tenure.engines.postgres.link import Link, no_schema
-from tenure.engines.postgres.place import Place, PlacedStatements, migration_texts, schema_version
+from tenure.engines.postgres.place import (
+    Place,
+    PlacedStatements,
+    migration_texts,
+    schema_version,
+)
 from tenure.engines.postgres.steps import Ask
 from tenure.errors import SchemaError
 
 
-def migration_sql(place: Place, statements: PlacedStatements) -> str:
+def schema_of(place: Place) -> str:
     """The SQL of every migration, in order, to be read or printed."""
-    return "\n".join([f"{statements['create_schema']};\n", *migration_texts(place)])
+    first = f"{PlacedStatements(place)['create_schema']};\n"
+    return "\n".join([first, *migration_texts(place)])
 
 
 async def migrate(place: Place, statements: PlacedStatements) -> int:
@@ -25,7 +31,7 @@ async def migrate(place: Place, statements: PlacedStatements) -> int:
                 await link.ask(Ask("create_schema"))
             found = await _version(link, place) if ours else 0
             for text in migration_texts(place)[found:]:
-                await link.connection.execute(text, prepare=False)  # type: ignore[arg-type]
+                await link.connection.execute(text, prepare=False)
     finally:
         await link.close()
     return max(found, schema_version())

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from tenure.core import rules
-from tenure.core.identity import FREE, taken_by
+from tenure.core.identity import FREE, Holder, taken_by
 from tenure.core.job import JobRow
 from tenure.core.query import CancelResult, Filter, RequeueResult, Swept
 from tenure.core.states import Event, State, check
 from tenure.engines.postgres import rows
 from tenure.engines.postgres.claiming import expire
 from tenure.engines.postgres.inserting import holders
-from tenure.engines.postgres.rows import to_row, to_values
+from tenure.engines.postgres.rows import to_row
 from tenure.engines.postgres.steps import Ask, Effects, Steps
 
 _TRIES = 4
@@ -25,9 +27,7 @@ def sweep(out: Effects, limit: int) -> Steps[list[Swept]]:
     if limit <= 0:
         return []
     queues = [row[0] for row in (yield Ask("overdue_queues"))]
-    swept = [
-        Swept(job_id, State.EXPIRED) for job_id in (yield from expire(out, queues, limit))
-    ]
+    swept = [Swept(job_id, State.EXPIRED) for job_id in (yield from expire(out, queues, limit))]
     changed: list[tuple[JobRow, Mapping[str, Any]]] = []
     for now, *values in (yield Ask("lock_lapsed", {"most": limit, "now": out.now})):
         row = to_row(values)
@@ -96,39 +96,32 @@ def _cancel_locked(
 
 def requeue(out: Effects, ids: Sequence[str]) -> Steps[RequeueResult]:
     """See `Engine.requeue`. A key that another takes meanwhile fails the statement."""
-    requeued, not_final, not_found, taken = [], [], [], {}
+    result: dict[str, list[str]] = {"requeued": [], "not_final": [], "not_found": []}
+    taken: dict[str, str] = {}
     asked = list(dict.fromkeys(ids))
     now = yield from rows.clock(out)
     ended = {v[0]: to_row(v) for v in (yield Ask("lock_finished", {"ids": asked}))}
     living = yield from rows.read([job_id for job_id in asked if job_id not in ended])
+    held = yield from holders({row.unique_key for row in ended.values() if row.unique_key})
+    revived: dict[str, JobRow] = {}
     for job_id in asked:
         row = ended.get(job_id)
         if row is None:
-            (not_final if job_id in living else not_found).append(job_id)
-        elif (other := (yield from _taken_by(row))) is not None:
+            result["not_final" if job_id in living else "not_found"].append(job_id)
+            continue
+        other = taken_by(row, held.get(row.unique_key or "", FREE))
+        if other is not None:
             taken[job_id] = other
-        else:
-            yield from _revive(out, row, now)
-            requeued.append(job_id)
-    return RequeueResult(tuple(requeued), tuple(not_final), tuple(not_found), taken)
-
-
-def _taken_by(row: JobRow) -> Steps[str | None]:
-    if row.unique_key is None:
-        return None
-    found = yield from holders([row.unique_key])
-    return taken_by(row, found.get(row.unique_key, FREE))
-
-
-def _revive(out: Effects, row: JobRow, now: int) -> Steps[None]:
-    values = to_values(row) | _plain(rules.requeued_values(row, now))
-    yield Ask("remove_finished", {"ids": [row.id]})
-    yield Ask("insert_row", values)
-    out.changes.append((row.id, row.queue, State.PENDING, True))
-
-
-def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: str(v) if isinstance(v, State) else v for k, v in values.items()}
+            continue
+        result["requeued"].append(job_id)
+        revived[job_id] = msgspec.structs.replace(row, **rules.requeued_values(row, now))
+        if row.unique_key is not None:  # of two that have one key the first gets it
+            held[row.unique_key] = Holder(revived[job_id])
+    if revived:
+        yield Ask("remove_finished", {"ids": list(revived)})
+        yield from rows.insert_rows(revived.values())
+        rows.note(out, revived.values())
+    return RequeueResult(**{name: tuple(found) for name, found in result.items()}, taken=taken)
 
 
 def prune_jobs(before: int, where: Filter, limit: int) -> Steps[int]:

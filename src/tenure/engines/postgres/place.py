@@ -14,11 +14,12 @@ from psycopg.conninfo import conninfo_to_dict
 
 from tenure.core.job import COLUMNS
 from tenure.core.schedule import Schedule
-from tenure.engines.sql import Statements, read_text
+from tenure.engines.sql import Statements, load, read_text
 from tenure.engines.urls import redact
 from tenure.errors import ConfigurationError
 
 PACKAGE = "tenure.engines.postgres"
+STATEMENTS = load(PACKAGE, "statements.sql")
 SCHEMA = "tenure"
 CONNECTIONS = 8
 PARAMETERS = ("schema", "prefix", "timeout", "connections")
@@ -81,7 +82,7 @@ class Place(msgspec.Struct, frozen=True):
 
     def compose(self, text: str) -> str:
         """SQL with the names of this place in it."""
-        return sql.SQL(text).format(**dict(self._parts())).as_string(None)  # type: ignore[arg-type]
+        return sql.SQL(text).format(**dict(self._parts())).as_string(None)
 
     def _parts(self) -> Iterator[tuple[str, sql.Composable]]:
         yield "schema", sql.Identifier(self.schema)
@@ -104,7 +105,7 @@ class Place(msgspec.Struct, frozen=True):
 class PlacedStatements:
     """The statements of the engine, with the names of one place; composed when first used."""
 
-    def __init__(self, place: Place, statements: Statements) -> None:
+    def __init__(self, place: Place, statements: Statements = STATEMENTS) -> None:
         self._place = place
         self._statements = statements
         self._composed: dict[str, str] = {}
@@ -162,7 +163,7 @@ def _columns(table: str = "") -> sql.SQL:
 
 
 def _value(name: str) -> sql.Composed:
-    kind = sql.SQL(_type_of(name))  # type: ignore[arg-type]
+    kind = sql.SQL(_type_of(name))
     return sql.SQL("{}::{}").format(sql.Placeholder(name), kind)
 
 

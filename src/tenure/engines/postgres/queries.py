@@ -22,9 +22,7 @@ def get(ids: Sequence[str]) -> Steps[list[JobRow | None]]:
     return [found.get(job_id) for job_id in ids]
 
 
-def next_due(
-    out: Effects, queues: Sequence[str], tasks: Sequence[str] | None
-) -> Steps[int | None]:
+def next_due(out: Effects, queues: Sequence[str], tasks: Sequence[str] | None) -> Steps[int | None]:
     """See `Engine.next_due`."""
     values: dict[str, Any] = {"queues": list(queues), "now": out.now}
     if tasks is None:

@@ -29,9 +29,7 @@ def to_values(row: JobRow) -> dict[str, Any]:
     }
 
 
-def write(
-    out: Effects, changed: Sequence[tuple[JobRow, Mapping[str, Any]]]
-) -> Steps[list[JobRow]]:
+def write(out: Effects, changed: Sequence[tuple[JobRow, Mapping[str, Any]]]) -> Steps[list[JobRow]]:
     """Write living rows, which must be locked, with these values changed; the new rows.
 
     Those that end go where ended jobs are kept.

@@ -56,7 +56,7 @@ def _prolong(out: Effects, beats: Sequence[Beat]) -> Steps[dict[str, bool]]:
             "now": out.now,
         },
     )
-    return dict(found)  # type: ignore[arg-type]
+    return dict(found)
 
 
 def _refused(beat: Beat, fence: Fence | None, locked: set[str]) -> Extension:

@@ -129,7 +129,7 @@ class Ear:
             await asyncio.sleep(_AWAY.delay(self._failures, random.random()) / SECOND)
 
     async def _hear(self, link: Link) -> None:
-        await link.connection.execute(self._statements["listen"])  # type: ignore[arg-type]
+        await link.connection.execute(self._statements["listen"])
         self._settled.set()
         if self._failures:
             self._failures = 0
