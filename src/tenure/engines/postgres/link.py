@@ -80,16 +80,12 @@ class Link:
 
     @property
     def alive(self) -> bool:
-        """Whether the server is still there, as far as the socket knows."""
-        if self.connection.closed:
-            return False
-        if not self._poll.poll(0):
-            return True
-        try:  # an idle session has nothing to say, unless it is about its end
-            self.connection.pgconn.consume_input()
-        except psycopg.Error:
-            return False
-        return not self.connection.closed
+        """Whether the server is still there, as far as the socket knows.
+
+        An idle session has nothing to say, but about its end (or a setting that was changed, which
+        a new session has as well).
+        """
+        return not self.connection.closed and not self._poll.poll(0)
 
     @property
     def clean(self) -> bool:
