@@ -44,7 +44,7 @@ async def engine(store: str) -> AsyncIterator[PostgresEngine]:
 
 @pytest.fixture
 def look(store: str) -> Iterator[Look]:
-    """A connection of somebody else to the same store, in no transaction; tables are in its path."""
+    """A connection of somebody else to the same store, in no transaction."""
     place = place_of(store)
     with psycopg.connect(place.conninfo, autocommit=True) as connection:
         connection.execute("SELECT set_config('search_path', %s, false)", (place.schema,))

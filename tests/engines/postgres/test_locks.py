@@ -77,9 +77,7 @@ async def test_a_job_whose_holder_has_a_transaction_is_never_taken_over(engine, 
     held, free = await running(engine, 2)
     hold(look, held)
     later = (held.lease_until or 0) + 1
-    taken = await engine.claim(
-        Claim(owner="other", limit=5, lease=LEASE, tasks=("t",)), now=later
-    )
+    taken = await engine.claim(Claim(owner="other", limit=5, lease=LEASE, tasks=("t",)), now=later)
     assert [row.id for row in taken] == [free.id]
     assert await engine.sweep(10, now=later) == []
     assert await engine.extend([beat(held)], now=later) == [Busy()]
@@ -100,7 +98,7 @@ async def test_cancelling_is_done_as_soon_as_the_row_is_free(engine, look):
 
 async def test_a_foreign_key_to_a_job_holds_up_nothing_but_its_end(engine, look):
     [row] = await running(engine, 1)
-    look.execute("CREATE TABLE mine (job text COLLATE \"C\" REFERENCES jobs (id))")
+    look.execute('CREATE TABLE mine (job text COLLATE "C" REFERENCES jobs (id))')
     try:
         look.execute("BEGIN")
         look.execute("INSERT INTO mine VALUES (%s)", (row.id,))

@@ -8,6 +8,8 @@ import psycopg
 import pytest
 
 from tenure import QueueService
+from tenure.core.insertion import Inserted
+from tenure.core.job import JobRow
 from tenure.engines.open import open_engine
 from tenure.engines.postgres import PostgresEngine, place_of
 from tenure.engines.postgres.place import Place, schema_version
@@ -176,7 +178,7 @@ async def test_it_is_used_from_other_loops(engine):
     job = make_job()
     await engine.insert([job])
 
-    async def elsewhere():
+    async def elsewhere() -> tuple[list[JobRow | None], list[Inserted]]:
         return await engine.get([job.id]), await engine.insert([make_job()])
 
     [row], [answer] = await asyncio.to_thread(asyncio.run, elsewhere())

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TypeVar
 
 import psycopg
 import pytest
 
+from tenure.core.outcomes import Completed
 from tenure.core.query import Filter, Page
+from tenure.core.rules import decide
 from tenure.engines.postgres import PostgresEngine, place_of
 from tenure.engines.protocol import Claim, Signal, Topic
 from tenure.errors import EngineUnavailable
@@ -19,6 +22,8 @@ from tests.servers.postgres import PostgresServer
 
 pytestmark = pytest.mark.anyio
 
+Given = TypeVar("Given")
+T = TypeVar("T")
 CLAIM = Claim(owner="w", limit=5, lease=60_000_000, tasks=("t",))
 
 
@@ -96,29 +101,22 @@ async def test_work_goes_on_through_random_cuts(restless, admin, scaled):
             await asyncio.sleep(dice.uniform(0.02, 0.1))
             await asyncio.to_thread(cut, admin)
 
-    async def again(call):
-        while True:
-            try:
-                return await call()
-            except EngineUnavailable:
-                await asyncio.sleep(0.01)
-
     async def work(engine: PostgresEngine, owner: str) -> None:
         while len(done) < total:
             claim = Claim(
                 owner=owner, limit=5, lease=60_000_000, queues=("cuts",), tasks=("t",), held=()
             )
-            rows = await again(lambda: engine.claim(claim))
+            rows = await again(engine.claim, claim)
             assert all((row.claims, row.lapses) == (1, 0) for row in rows)
-            settlements = [finished(row) for row in rows]
-            for answer in await again(lambda: engine.settle(settlements)):
+            settlements = [decide(row, Completed(), now=row.started_at or 0) for row in rows]
+            for answer in await again(engine.settle, settlements):
                 assert answer.verdict in ("applied", "already")
                 assert answer.id not in done
                 done.add(answer.id)
 
     async with PostgresEngine(place_of(restless)) as engine, engine.side() as side:
         for start in range(0, total, 50):
-            await again(lambda: engine.insert(jobs[start : start + 50]))
+            await again(engine.insert, jobs[start : start + 50])
         async with asyncio.timeout(50), asyncio.TaskGroup() as group:
             group.create_task(cutting())
             for n, handle in enumerate([engine, side, engine, side]):
@@ -128,11 +126,13 @@ async def test_work_goes_on_through_random_cuts(restless, admin, scaled):
     assert done == {job.id for job in jobs}
 
 
-def finished(row):
-    from tenure.core.outcomes import Completed
-    from tenure.core.rules import decide
-
-    return decide(row, Completed(), now=row.started_at)
+async def again(call: Callable[[Given], Awaitable[T]], given: Given) -> T:
+    """Until the store is there."""
+    while True:
+        try:
+            return await call(given)
+        except EngineUnavailable:
+            await asyncio.sleep(0.01)
 
 
 async def test_callers_that_leave_disturb_nobody(engine, scaled):

@@ -68,17 +68,15 @@ WITH clock AS MATERIALIZED (SELECT {now} AS now),
 work AS MATERIALIZED (
     SELECT
         %(promote)s AND EXISTS (
-            SELECT FROM unnest(%(queues)s::text[]) AS q (queue) CROSS JOIN LATERAL (
-                SELECT FROM {jobs} j, clock
+            SELECT FROM unnest(%(queues)s::text[]) AS q (queue), clock WHERE clock.now >= (
+                SELECT min(j.available_at) FROM {jobs} j
                 WHERE j.state = 'pending' AND NOT j.ready AND j.queue = q.queue
-                    AND j.available_at <= clock.now LIMIT 1
-            ) w
+            )
         ) OR %(expire)s AND EXISTS (
-            SELECT FROM unnest(%(queues)s::text[]) AS q (queue) CROSS JOIN LATERAL (
-                SELECT FROM {jobs} j, clock
+            SELECT FROM unnest(%(queues)s::text[]) AS q (queue), clock WHERE clock.now >= (
+                SELECT min(j.expires_at) FROM {jobs} j
                 WHERE j.state = 'pending' AND j.expires_at IS NOT NULL AND j.queue = q.queue
-                    AND j.expires_at <= clock.now LIMIT 1
-            ) o
+            )
         ) OR %(lapsed)s AND EXISTS (
             SELECT FROM {jobs} j, clock
             WHERE j.state = 'running' AND j.queue = ANY(%(queues)s::text[])
@@ -417,10 +415,10 @@ SELECT pg_sleep(0.01);
 -- Microseconds until the first job of these queues and tasks is due.
 WITH clock AS MATERIALIZED (SELECT {now} AS now)
 SELECT min(CASE
-    WHEN EXISTS (
-        SELECT FROM {jobs} j
+    WHEN (
+        SELECT min(j.rank) FROM {jobs} j
         WHERE j.state = 'pending' AND j.ready AND j.queue = q.queue AND j.task = t.task
-    ) THEN 0
+    ) IS NOT NULL THEN 0
     ELSE (
         SELECT greatest(0, min(j.available_at) - clock.now) FROM {jobs} j
         WHERE j.state = 'pending' AND NOT j.ready AND j.queue = q.queue AND j.task = t.task
@@ -434,9 +432,10 @@ WHERE NOT EXISTS (SELECT FROM {queues} p WHERE p.queue = q.queue AND p.paused);
 -- The same for every task name.
 WITH clock AS MATERIALIZED (SELECT {now} AS now)
 SELECT min(CASE
-    WHEN EXISTS (
-        SELECT FROM {jobs} j WHERE j.state = 'pending' AND j.ready AND j.queue = q.queue
-    ) THEN 0
+    WHEN (
+        SELECT min(j.task) FROM {jobs} j
+        WHERE j.state = 'pending' AND j.ready AND j.queue = q.queue
+    ) IS NOT NULL THEN 0
     ELSE (
         SELECT greatest(0, min(j.available_at) - clock.now) FROM {jobs} j
         WHERE j.state = 'pending' AND NOT j.ready AND j.queue = q.queue
