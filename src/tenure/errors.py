@@ -52,6 +52,10 @@ class JobNotFound(TenureError, LookupError):
     """No job has this id (it may have been pruned)."""
 
 
+class JobNotClaimable(TenureError):
+    """The job cannot be run now: it runs elsewhere, is not due yet, or has ended."""
+
+
 class DuplicateJob(TenureError):
     """The unique key is taken. `existing` is the id of the job that has it."""
 

@@ -25,14 +25,9 @@ class _Joining:
         self._joined: Joined = service._life.engine.join(connection)
 
     def _insert(self, tasks: Iterable[BoundTask[Any]]) -> list[JobHandle[Any]]:
-        life = self._service._life
         bound = bound_tasks(tasks)
-        limit = life.engine.traits.max_payload
-        new = [item.new_job(life.ids(), limit) for item in bound]
-        return [
-            JobHandle(self._service, answer.id, created=answer.created, task=item.task)
-            for answer, item in zip(self._joined.insert(new), bound, strict=True)
-        ]
+        inserted = self._joined.insert(self._service._new_jobs(bound))
+        return self._service._handles(bound, inserted)
 
 
 class Using(_Joining):

@@ -99,7 +99,7 @@ class Home:
         Raises `RuntimeError` on the home loop's own thread, where blocking would never end, and
         `EngineUnavailable` if the home loop ends meanwhile, or after `timeout` seconds.
         """
-        self._refuse_to_block()
+        self.refuse_to_block()
         home, future = self._post(function, None)
         assert future is not None
         return _wait(future, home, timeout)
@@ -109,7 +109,7 @@ class Home:
 
         `function()` is called once more when all is quiet. Who comes meanwhile waits for the end.
         """
-        self._refuse_to_block()
+        self.refuse_to_block()
         portal = self._take_portal()
         if portal is None:
             if self._alive() is not None:
@@ -163,7 +163,8 @@ class Home:
             self._ending = None
             self._steady.set()
 
-    def _refuse_to_block(self) -> None:
+    def refuse_to_block(self) -> None:
+        """Raise `RuntimeError` on the home loop's own thread."""
         here = _running_loop()
         if here is not None and here is self._loop:
             raise RuntimeError(

@@ -10,12 +10,16 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, overload
 
 import anyio.to_thread
+from msgspec.structs import replace
 
 from tenure.core.durations import SECOND, Seconds, micros
-from tenure.core.job import Job
+from tenure.core.fleet import Inspection, notes
+from tenure.core.insertion import Inserted
+from tenure.core.job import Job, NewJob
 from tenure.core.query import CancelResult, RequeueResult, Swept
 from tenure.core.states import State
 from tenure.engines.open import open_engine
+from tenure.engines.optional import Blocking, Checkable
 from tenure.engines.protocol import Engine
 from tenure.errors import ConfigurationError, InvalidArguments, JobNotFound, SchemaError
 from tenure.handles import JobHandle
@@ -31,6 +35,7 @@ from tenure.receiving import Receiver, Receiving, receive_options
 from tenure.settings import load
 from tenure.tasks import BoundTask, Decorator, Task, TaskRef, TaskSet, bound_tasks
 from tenure.worker.options import WorkerChanges, WorkerOptions
+from tenure.worker.single import SingleRun
 from tenure.worker.worker import Worker
 
 if TYPE_CHECKING:
@@ -134,16 +139,11 @@ class QueueService:
         order given. Raises as `enqueue` does.
         """
         bound = bound_tasks(tasks)
-        limit = self._life.engine.traits.max_payload
-        new_id = self._life.ids
-        new = [item.new_job(new_id(), limit) for item in bound]
+        new = self._new_jobs(bound)
         if not new:
             return []
         inserted = await self._run(lambda engine: engine.insert(new))
-        return [
-            JobHandle(self, answer.id, created=answer.created, task=item.task)
-            for answer, item in zip(inserted, bound, strict=True)
-        ]
+        return self._handles(bound, inserted)
 
     def using(self, connection: object) -> Using:
         """Enqueue inside the caller's own transaction, on the caller's connection.
@@ -212,6 +212,21 @@ class QueueService:
         ids = checked_ids(job_ids)
         return await self._run(lambda engine: engine.requeue(ids))
 
+    async def inspect(self, *, thorough: bool = False) -> Inspection:
+        """What is wrong with the store or deserves attention, and the settings of its queues.
+
+        `thorough` also reads everything, where the engine can look for damage that way. Findings
+        that are a `problem` put jobs or data in danger; the others are hints.
+        """
+
+        async def ask(engine: Engine) -> Inspection:
+            found = await engine.inspect()
+            more = notes(found, self.tasks.names, await engine.workers())
+            damage = await engine.check() if thorough and isinstance(engine, Checkable) else ()
+            return replace(found, findings=(*damage, *found.findings, *more))
+
+        return await self._run(ask)
+
     # Running
 
     def worker(self, **options: Unpack[WorkerChanges]) -> Worker:
@@ -220,13 +235,36 @@ class QueueService:
         See `WorkerOptions` for the options. It must run on the loop that the service lives on,
         which it becomes if the service is not open yet.
         """
-        defaults = WorkerOptions(
+        chosen = self._worker_options(options)
+        return Worker(self._life.engine, self.tasks, chosen, hooks=self.hooks, prepare=self.open)
+
+    def _worker_options(self, changes: WorkerChanges) -> WorkerOptions:
+        return WorkerOptions(
             concurrency=self.settings.concurrency,
             lease=self.settings.lease,
             log_success=self.settings.log_success,
-        )
-        changes = defaults.changed(options)
-        return Worker(self._life.engine, self.tasks, changes, hooks=self.hooks, prepare=self.open)
+        ).changed(changes)
+
+    async def run_one(self, job_id: str) -> Job:
+        """Make one attempt at this job, here and now; what has become of it.
+
+        The job has ended then, or is pending: given back, or to be retried. Raises `JobNotFound`,
+        `UnknownTask`, and `JobNotClaimable` with nothing changed. Cancelled, it cancels the body,
+        gives the job back and raises.
+        """
+
+        async def run() -> Job:
+            return await (await self._single(job_id)).finish()
+
+        return await self._home.run(run)
+
+    async def _single(self, job_id: str, **options: Unpack[WorkerChanges]) -> SingleRun:
+        """What runs this job, on the home loop."""
+        job = await self.get(job_id)
+        self.tasks.get(job.task)
+        options = {**options, "queues": (job.queue,), "concurrency": 1}
+        worker = self._worker_options(options)
+        return SingleRun(self._life.engine, self.tasks, worker, job.row, hooks=self.hooks)
 
     def receive(
         self,
@@ -282,6 +320,7 @@ class QueueService:
             await anyio.to_thread.run_sync(self._shut)
         elif self._life.begun:
             await self._home.run(self._life.close)
+        self._close_direct()
 
     @asynccontextmanager
     async def lifespan(self, app: object = None) -> AsyncIterator[None]:
@@ -330,6 +369,29 @@ class QueueService:
             "was the function decorated with @jobs.task?"
         )
 
+    def _new_jobs(self, bound: Iterable[BoundTask[Any]]) -> list[NewJob]:
+        limit = self._life.engine.traits.max_payload
+        new_id = self._life.ids
+        return [item.new_job(new_id(), limit) for item in bound]
+
+    def _handles(
+        self, bound: Iterable[BoundTask[R]], inserted: Iterable[Inserted]
+    ) -> list[JobHandle[R]]:
+        return [
+            JobHandle(self, answer.id, created=answer.created, task=item.task)
+            for answer, item in zip(inserted, bound, strict=True)
+        ]
+
+    def _put(self, tasks: Iterable[BoundTask[R]]) -> list[JobHandle[R]]:
+        """`enqueue_many` of the blocking face: on this thread if the engine can do so."""
+        bound = bound_tasks(tasks)  # here, as reading a generator runs the caller's code
+        engine = self._life.engine
+        if not isinstance(engine, Blocking):
+            return self._home.run_sync(lambda: self.enqueue_many(bound))
+        self._home.refuse_to_block()
+        new = self._new_jobs(bound)
+        return self._handles(bound, engine.direct().insert(new)) if new else []
+
     async def _run(self, operation: Callable[[Engine], Awaitable[T]]) -> T:
         async def run() -> T:
             await self._life.open()
@@ -343,6 +405,13 @@ class QueueService:
             self._home.run_last(self._life.close, timeout)
         else:
             self._home.leave()
+        self._close_direct()
+
+    def _close_direct(self) -> None:
+        """Let go of the connection of the blocking face, if it has one of its own."""
+        engine = self._life.engine
+        if isinstance(engine, Blocking):
+            engine.direct().close()
 
     def _at_exit(self) -> None:
         try:

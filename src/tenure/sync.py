@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 
 from tenure.core.durations import Seconds
+from tenure.core.fleet import Inspection
 from tenure.core.job import Job
 from tenure.core.query import CancelResult, QueueStats, RequeueResult, Swept
 from tenure.core.states import State
@@ -23,7 +24,7 @@ from tenure.queues import Queues as AsyncQueues
 from tenure.receipts import Receipts as AsyncReceipts
 from tenure.receiving import receive_options
 from tenure.service import QueueService as AsyncQueueService
-from tenure.tasks import BoundTask, Task, TaskRef, bound_tasks
+from tenure.tasks import BoundTask, Task, TaskRef
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -197,9 +198,7 @@ class QueueService:
         `PayloadError` or `ConfigurationError`, naming what is wrong, with nothing stored;
         `UnknownTask`; `EngineUnavailable`."""
         return JobHandle(
-            self.async_service._home.run_sync(
-                lambda: self.async_service.enqueue(task, *args, **kwargs)
-            ),
+            self.async_service._put([self.async_service._bind(task, args, kwargs)])[0],
             self.async_service,
         )
 
@@ -208,13 +207,7 @@ class QueueService:
 
         `jobs.enqueue_many([resize.bind(path) for path in paths])`. Handles come in the
         order given. Raises as `enqueue` does."""
-        tasks = bound_tasks(tasks)
-        return [
-            JobHandle(handle, self.async_service)
-            for handle in self.async_service._home.run_sync(
-                lambda: self.async_service.enqueue_many(tasks)
-            )
-        ]
+        return [JobHandle(handle, self.async_service) for handle in self.async_service._put(tasks)]
 
     def get(self, job_id: str) -> Job:
         """The job with this id. Raises `JobNotFound`."""
@@ -258,6 +251,23 @@ class QueueService:
     def requeue(self, *job_ids: str) -> RequeueResult:
         """Make ended jobs pending again, with fresh budgets and no expiry."""
         return self.async_service._home.run_sync(lambda: self.async_service.requeue(*job_ids))
+
+    def inspect(self, *, thorough: bool = False) -> Inspection:
+        """What is wrong with the store or deserves attention, and the settings of its queues.
+
+        `thorough` also reads everything, where the engine can look for damage that way. Findings
+        that are a `problem` put jobs or data in danger; the others are hints."""
+        return self.async_service._home.run_sync(
+            lambda: self.async_service.inspect(thorough=thorough)
+        )
+
+    def run_one(self, job_id: str) -> Job:
+        """Make one attempt at this job, here and now; what has become of it.
+
+        The job has ended then, or is pending: given back, or to be retried. Raises `JobNotFound`,
+        `UnknownTask`, and `JobNotClaimable` with nothing changed. Cancelled, it cancels the body,
+        gives the job back and raises."""
+        return self.async_service._home.run_sync(lambda: self.async_service.run_one(job_id))
 
     def sweep(self, limit: int = 500) -> list[Swept]:
         """Expire what is overdue and take back what lapsed, of any task.

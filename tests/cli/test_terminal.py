@@ -105,7 +105,7 @@ def test_help_imports_no_command(tenure):
 
 
 def test_an_unknown_command(tenure):
-    assert "the commands are demo, enqueue" in tenure("enque", code=2).stderr
+    assert "the commands are demo, doctor" in tenure("enque", code=2).stderr
     assert "No such option" in tenure("--nothing", code=2).stderr
     tenure("--version")
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenure.core.columns import from_columns, to_column_values, to_columns
+from tenure.core.columns import from_columns, to_column_values, to_columns, unreadable
 from tenure.core.job import COLUMNS, JobRow, Progress
 from tenure.core.retry import RetryPolicy
 from tenure.core.states import State
@@ -152,3 +152,25 @@ def test_text_of_another_version_is_read(name, stored):
     values = to_columns(pending())
     values[COLUMNS.index(name)] = stored
     assert getattr(from_columns(values), name) in {RetryPolicy(1, 2, 9, 0), ()}
+
+
+@pytest.mark.parametrize(
+    ("name", "stored", "read"),
+    [
+        ("retry", "{", None),
+        ("retry", '{"base": -1}', None),
+        ("error", "[]", None),
+        ("errors", '{"a": 1}', ()),
+        ("tags", "7", ()),
+        ("headers", '{"a": 1}', {}),
+        ("metadata", "\x00", {}),
+        ("progress", '"half"', None),
+    ],
+)
+def test_text_that_cannot_be_read_is_named_and_taken_as_empty(name, stored, read):
+    values = to_columns(pending())
+    values[COLUMNS.index(name)] = stored
+    row = from_columns(values)
+    assert getattr(row, name) == read
+    assert unreadable(row) == name
+    assert unreadable(pending()) is None

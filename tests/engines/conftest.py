@@ -28,7 +28,7 @@ def _memory(folder: Path, request: Request) -> Handles:
 
 def _sqlite(folder: Path, request: Request) -> Handles:
     # Each handle as of another process: nothing but the file is shared.
-    return lambda: SQLiteEngine(folder / "jobs.db")
+    return lambda: SQLiteEngine(folder / "jobs.db", synchronous="normal")
 
 
 def _postgres(folder: Path, request: Request) -> Handles:

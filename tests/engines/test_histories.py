@@ -2,48 +2,51 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import re
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 import pytest
 
 from tenure.core.job import JobRow, new_row
 from tenure.core.outcomes import Settled, Settlement
-from tenure.core.states import State
+from tenure.core.query import RequeueResult
+from tenure.core.schedule import Fired, Tick
+from tenure.core.states import FINAL, State
 from tenure.engines.memory import MemoryEngine
 from tenure.engines.protocol import Claim, Engine
 from tenure.testing.conformance.histories import compare
-from tenure.testing.conformance.kit import NOW, changed, new
+from tenure.testing.conformance.kit import NOW, changed, job_id, new
 from tenure.testing.conformance.ledger import Ledger
 
-pytestmark = pytest.mark.anyio
-
 OCCUR = {
-    *"insert claim extend settle sweep cancel force requeue".split(),
+    *"insert claim extend settle sweep cancel force requeue configure fire append announce".split(),
+    *"leave save_schedule remove_schedule release_identity".split(),
     *"applied already lost lapsed settled taken gone Extended".split(),
     *"cancelled requested already_final not_found requeued not_final".split(),
+    *"created twin replaced DuplicateJob UniquenessConflict".split(),
+    *(str(fired) for fired in Fired),
     *(f"to {state}" for state in State),
-    "due arm",
-    "lapsed arm",
+    *(f"swept to {state}" for state in (State.PENDING, *FINAL) if state is not State.COMPLETED),
+    *("due arm", "lapsed arm", "resume arm", "twin, cancelling", "paused", "requeue taken"),
+    *(f"{op} {word}" for op in ("prune jobs", "prune events") for word in ("yes", "no")),
+    *(f"release_identity {word}" for word in ("yes", "no")),
+    *("save_schedule refused", "remove_schedule yes", "remove_schedule no", "Schedule"),
 }
+"""Every operation and every kind of answer: a history in which one is missing proves too little."""
 
 
-async def test_every_engine_answers_as_the_one_in_memory(
+@pytest.mark.timeout(3600)
+def test_every_engine_answers_as_the_one_in_memory(
     fresh_engine: Callable[[], Engine], scaled: Callable[[int, int], int]
 ):
-    tally: Counter[str] = Counter()
-    for seed in range(scaled(60, 10_000)):
-        async with MemoryEngine() as memory, fresh_engine() as engine:
-            tally += await compare(memory, engine, seed, 60)
-    assert OCCUR - tally.keys() == set()
+    tally = compare(MemoryEngine, fresh_engine, examples=scaled(300, 10_000), steps=50)
+    assert {kind for kind in OCCUR if not tally[kind]} == set()
 
 
-async def test_a_history_is_the_same_each_time():
-    tallies = []
-    for _ in range(2):
-        async with MemoryEngine() as one, MemoryEngine() as two:
-            tallies.append(await compare(one, two, 7, 100))
+def test_a_history_is_the_same_each_time():
+    tallies = [compare(MemoryEngine, MemoryEngine, examples=5) for _ in range(2)]
     assert tallies[0] == tallies[1]
 
 
@@ -79,15 +82,40 @@ class Unfenced(MemoryEngine):
         return await super().settle(shown, now=now)
 
 
-@pytest.mark.parametrize("broken", [LongLease, Deaf, Unfenced])
-async def test_a_broken_engine_is_found(broken: type[MemoryEngine]):
-    async def some_histories() -> None:
-        for seed in range(20):
-            async with MemoryEngine() as memory, broken() as engine:
-                await compare(memory, engine, seed, 60)
+class Greedy(MemoryEngine):
+    """Gives a queue's jobs though there is no room."""
 
-    with pytest.raises(AssertionError, match=r"seed \d+, step \d+: "):
-        await some_histories()
+    async def claim(self, claim: Claim, *, now: int | None = None) -> list[JobRow]:
+        return await super().claim(msgspec.structs.replace(claim, room={}), now=now)
+
+
+class Forgetful(MemoryEngine):
+    """Does not look whether a key is taken when a job comes back."""
+
+    async def requeue(self, ids: Sequence[str], *, now: int | None = None) -> RequeueResult:
+        answer = await super().requeue(ids, now=now)
+        return msgspec.structs.replace(answer, taken={})
+
+
+class Generous(MemoryEngine):
+    """Fires a tick a microsecond early."""
+
+    async def fire(self, ticks: Sequence[Tick], *, now: int | None = None) -> list[Fired]:
+        return await super().fire(ticks, now=None if now is None else now + 1)
+
+
+@pytest.mark.parametrize("broken", [LongLease, Deaf, Unfenced, Greedy, Forgetful, Generous])
+def test_a_broken_engine_is_found(broken: type[MemoryEngine]):
+    with pytest.raises(AssertionError, match=r"step \d+: "):
+        compare(MemoryEngine, broken, examples=300, shrink=False)
+
+
+@pytest.mark.soak
+def test_a_history_that_fails_is_made_short():
+    with pytest.raises(AssertionError, match=r"step \d+: ") as caught:
+        compare(MemoryEngine, LongLease, steps=10)
+    shown = str(caught.value).splitlines()
+    assert len([line for line in shown if re.match(r"\d+: ", line)]) <= 3
 
 
 PENDING = new_row(new(1), NOW)
@@ -112,24 +140,61 @@ DONE = changed(RUNNING, state=State.COMPLETED, lease_until=None, finished_at=NOW
         (None, RUNNING, "began as"),
     ],
 )
-async def test_the_ledger_refuses_what_cannot_be(
-    before: JobRow | None, after: JobRow, message: str
-):
+def test_the_ledger_refuses_what_cannot_be(before: JobRow | None, after: JobRow, message: str):
     ledger = Ledger()
     if before is not None:
-        ledger.stands([PENDING])
+        ledger.stands({PENDING.id: PENDING})
         if before.state is not State.PENDING:
             ledger.claimed([RUNNING])
-            ledger.stands([RUNNING])
-        ledger.stands([before])
+            ledger.stands({PENDING.id: RUNNING})
+        ledger.stands({PENDING.id: before})
     with pytest.raises(AssertionError, match=message):
-        ledger.stands([after])
+        ledger.stands({PENDING.id: after})
 
 
-async def test_the_ledger_refuses_a_token_that_was_drawn_before():
+def _running() -> Ledger:
     ledger = Ledger()
-    ledger.stands([PENDING])
-    ledger.claimed([RUNNING])
-    ledger.stands([RUNNING])
+    ledger.stands({PENDING.id: PENDING})
+    assert ledger.claimed([RUNNING]) == {"due arm": 1}
+    ledger.stands({PENDING.id: RUNNING})
+    return ledger
+
+
+def test_the_ledger_refuses_a_token_that_was_drawn_before():
     with pytest.raises(AssertionError, match="token"):
-        ledger.claimed([changed(RUNNING, owner="b")])
+        _running().claimed([changed(RUNNING, owner="b")])
+
+
+def test_the_ledger_knows_a_resumption():
+    ledger = _running()
+    assert ledger.claimed([RUNNING], held=()) == {"resume arm": 1}
+    assert ledger.claimed([changed(RUNNING, token=NOW + 1)]) == {"lapsed arm": 1}
+    with pytest.raises(AssertionError, match="given again"):
+        _running().claimed([RUNNING], held=(RUNNING.id,))
+    with pytest.raises(AssertionError, match="resumed by b"):
+        _running().claimed([changed(RUNNING, owner="b")], held=())
+
+
+def test_the_ledger_lets_only_final_jobs_go():
+    ledger = _running()
+    with pytest.raises(AssertionError, match="is gone"):
+        ledger.stands({PENDING.id: None})
+    ledger = _running()
+    ledger.stands({PENDING.id: DONE})
+    ledger.stands({PENDING.id: None})
+    ledger.stands({PENDING.id: PENDING})
+    ledger.claimed([RUNNING])
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [({"unique_key": "k"}, "both have the key"), ({"schedule": "s", "tick": 1}, "of one tick")],
+)
+def test_the_ledger_refuses_twins(fields: dict[str, Any], message: str):
+    one = changed(PENDING, **fields)
+    two = changed(one, id=job_id(2))
+    with pytest.raises(AssertionError, match=message):
+        Ledger().stands({one.id: one, two.id: two})
+    if "unique_key" in fields:
+        ledger = _running()
+        ledger.stands({PENDING.id: changed(DONE, **fields), two.id: two})

@@ -71,13 +71,32 @@ def test_what_is_wrong_is_named(url: str, complaint: str):
         ("postgresql://ann@host/db", "postgresql://ann@host/db"),
         ("redis://:hush@host", "redis://:***@host"),
         ("x://h/db?password=hush&sslmode=on", "x://h/db?password=***&sslmode=on"),
+        ("ann:hush@host/db", "ann:***@host/db"),
+        ("postgresql://ann:hu/s?h#@host/db", "postgresql://ann:***@host/db"),
+        ("postgresql://ann:hu@sh@[::1/db", "postgresql://ann:***@[::1/db"),
+        ("postgresql://host:5432/db?user=ann@corp", "postgresql://host:5432/db?user=ann@corp"),
+        ("sqlite:////home/ann:x@corp/jobs.db", "sqlite:////home/ann:x@corp/jobs.db"),
+        ("x://h?sslpassphrase=hush#hush", "x://h?sslpassphrase=***"),
     ],
 )
 def test_a_shown_url_holds_no_secret(url: str, shown: str):
     assert redact(url) == shown
 
 
-def test_a_refusal_shows_no_secret():
+@pytest.mark.parametrize(
+    "url",
+    [
+        "mysql://ann:hush@host/db",
+        "sqlite://ann:hush@host/jobs.db",
+        "memory://ann:hush@host",
+        "postgresql://ann:hush@[::1/db",
+        "postgresql://ann:hush@ho\u2100st/db",
+        "ann:hush@host/db",
+    ],
+)
+def test_a_refusal_shows_no_secret(url: str):
     with pytest.raises(ConfigurationError) as caught:
-        open_engine("mysql://ann:hush@host/db")
+        open_engine(url)
     assert "hush" not in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None

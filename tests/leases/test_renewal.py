@@ -6,6 +6,7 @@ import contextvars
 import gc
 import math
 import threading
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
@@ -522,6 +523,28 @@ def test_extending_by_nothing_stops_first_and_ends_the_lease(by: Caller, desk, s
     by.run(scenario)
 
 
+@every_loop
+def test_extending_by_nothing_does_not_block_the_loop(by: Caller, desk, service):
+    gate = blocked(service)
+    renewal = renewal_of(desk, service.client(), service.lease("r1"))
+
+    async def let_go() -> None:
+        await soon(lambda: not renewal.active)
+        gate.set()  # runs only if the loop does
+
+    async def scenario():
+        await renewal.astart()
+        desk.clock.advance(60)
+        await soon(lambda: service.renewals)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(let_go)
+            with anyio.fail_after(4):
+                await renewal.extend_async(0)
+        assert service.applied == [("r1", 300.0), ("r1", 0.0)]
+
+    by.run(scenario)
+
+
 @every_caller
 def test_an_extension_works_before_the_start_and_after_the_stop(by: Caller, desk, service):
     renewal = renewal_of(desk, service.client(), service.lease("r1"))
@@ -767,7 +790,9 @@ def test_a_start_goes_on_when_credentials_can_not_be_fetched(
     renewal = renewal_of(desk, client, service.lease("r1"))
 
     async def scenario():
+        began = time.monotonic()
         await by.start(renewal)
+        assert time.monotonic() - began < 5
         assert renewal.active
         await by.stop(renewal)
 

@@ -5,12 +5,17 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 
+import msgspec
 import pytest
 
-from tenure.leases import LeaseKeeper, LeaseRenewal
+from tenure import QueueService
+from tenure.context import JobContext
+from tenure.core.job import NewJob, new_row
+from tenure.leases import LeaseKeeper, LeaseRenewal, lease_times
 from tenure.leases.holder import Holder
 from tenure.leases.jumps import Jumps
 from tenure.leases.lease import Lease
@@ -285,6 +290,15 @@ def test_a_handler_that_overran_its_time_in_a_blocked_loop_loses_its_lease(watch
     asyncio.run(main())
 
 
+def test_the_timeout_of_a_job_is_the_limit_of_its_lease():
+    clock = ManualClock()
+    for timeout, limit in ((7.0, clock.now + 7), (None, None)):
+        row = msgspec.structs.replace(new_row(NewJob(id="j", task="t"), 0), timeout=timeout)
+        lease = make_lease("j", clock.now, clock=clock)
+        JobContext(row, lease, clock).begin()
+        assert lease.limit == limit
+
+
 def test_a_loop_blocked_for_ten_minutes_loses_its_leases(watch):
     service = watch.service
     renewal = LeaseRenewal(service.client(), service.lease("r1"), keeper=watch.keeper)
@@ -301,6 +315,54 @@ def test_a_loop_blocked_for_ten_minutes_loses_its_leases(watch):
     asyncio.run(main())
     assert not elsewhere.lost
     elsewhere.stop()
+
+
+@pytest.mark.parametrize("blocks", ["sleep", "computes"])
+def test_a_loop_blocked_for_longer_than_the_lease_loses_nothing(blocks):
+    """On the real clock: a lease of a second, and a handler that never lets the loop run."""
+    keeper = LeaseKeeper(stall_warn=0.5)
+    told: list[str] = []
+    keeper.hooks.add(lambda happening: told.append(happening.name))
+
+    async def main() -> None:
+        renewal = LeaseRenewal(Client(), "r1", times=lease_times(1), keeper=keeper)
+        async with renewal:
+            end = time.monotonic() + 1.6
+            while time.monotonic() < end:
+                if blocks == "sleep":
+                    time.sleep(0.2)
+            assert not renewal.lost
+
+    asyncio.run(main())
+    keeper.close()
+    assert told.count("lease.extend_ok") >= 3
+    assert "worker.stalled" in told
+    assert "lease.lost" not in told
+
+
+def test_a_worker_tells_its_hooks_that_its_loop_stands_still(monkeypatch):
+    keeper = LeaseKeeper(stall_warn=0.3)
+    jobs = QueueService("memory://")
+    told: list[str] = []
+    jobs.hooks.add(lambda happening: told.append(happening.name))
+
+    @jobs.task
+    async def block() -> None:
+        end = time.monotonic() + 10
+        while "worker.stalled" not in told and time.monotonic() < end:
+            time.sleep(0.01)
+
+    async def main() -> None:
+        async with jobs:
+            await jobs.enqueue(block)
+            monkeypatch.setattr("tenure.worker.worker.default_keeper", lambda: keeper)
+            await jobs.worker(burst=True).run()
+
+    asyncio.run(main())
+    keeper.close()
+    assert told.count("worker.stalled") == 1
+    assert told[-1] == "job.completed"
+    assert not keeper.hooks.listening  # the worker has left
 
 
 def test_the_leases_of_a_closed_loop_are_not_its_fault(watch):

@@ -207,8 +207,9 @@ def test_many_threads_share_one_portal(
     service: QueueService, work: Any, pool: ThreadPoolExecutor
 ) -> None:
     handles = list(pool.map(lambda n: service.sync.enqueue(work, n), range(40)))
+    jobs = list(pool.map(lambda handle: handle.job(), handles))
     assert portals() == 1
-    assert len({handle.id for handle in handles}) == len(service.sync.find()) == 40
+    assert len({job.id for job in jobs}) == len(service.sync.find()) == 40
 
 
 def test_a_thread_is_served_by_a_running_loop(service: QueueService, work: Any) -> None:
@@ -237,7 +238,7 @@ def test_blocking_the_home_loop_is_refused(service: QueueService, work: Any) -> 
 
 
 def test_a_running_loop_may_come_after_a_portal(service: QueueService, work: Any) -> None:
-    service.sync.enqueue(work, 1)
+    service.sync.enqueue(work, 1).job()
 
     async def main() -> Any:
         handle = await service.enqueue(work, 2)

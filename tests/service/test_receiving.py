@@ -17,6 +17,7 @@ import trio.lowlevel
 from tenure import QueueService, State, TaskRef
 from tenure.errors import ConfigurationError, EngineUnavailable
 from tenure.leases.keeper import LeaseKeeper
+from tenure.leases.process import default_keeper
 from tenure.sync import QueueService as SyncQueueService
 from tests.leases.callers import soon
 from tests.service.receiving import Shop, add, other
@@ -324,6 +325,15 @@ async def test_closing_the_service_lets_go_of_what_is_kept(shop):
         await shop.jobs.open()
         async with deliveries[0]:  # still ours: no lease has run out yet
             pass
+
+
+async def test_the_process_keeps_nothing_of_a_closed_service(jobs):
+    await fill(jobs, 2)
+    before = default_keeper().active
+    async with jobs.receive():
+        assert default_keeper().active == before + 2
+        await jobs.close()
+        assert default_keeper().active == before
 
 
 # From elsewhere

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import assert_type
+from typing import Any, assert_type
 
 from tenure import (
     INJECTED,
@@ -23,6 +23,9 @@ from tenure import (
     TaskRef,
     task,
 )
+from tenure.deliveries import Delivery
+from tenure.deliveries_sync import Delivery as SyncDelivery
+from tenure.leases import Extension, Lease, LeaseClient, LeaseRenewal, client_from
 from tenure.sync import JobHandle as SyncJobHandle
 
 jobs = QueueService("memory://")
@@ -68,6 +71,35 @@ async def accepted() -> None:
     assert_type(await resize("a.jpg"), str)
     assert_type(send.bind("somebody"), BoundTask[None])
     await jobs.worker(queues=["mail"], burst=True).run()
+
+
+async def received() -> None:
+    async with jobs.receive("mail", limit=10, tasks=[send, "resize"]) as deliveries:
+        assert_type(deliveries[0], Delivery)
+        for delivery in deliveries:
+            async with delivery as same:
+                assert_type(same, Delivery)
+                assert_type(same.lease, Lease)
+                assert_type(await jobs.receipts.ack(same.receipt, 1), bool)
+    async for delivery in jobs.receive(wait=timedelta(seconds=20)):
+        assert_type(delivery.arguments, dict[str, Any])
+    with jobs.sync.receive("mail") as batch:
+        assert_type(batch, list[SyncDelivery])
+    for one in jobs.sync.receive():
+        with one as same_one:
+            assert_type(same_one, SyncDelivery)
+    jobs.receive(limits=3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+
+async def renewed() -> None:
+    async def renew(receipt: str, seconds: float) -> None: ...
+
+    client: LeaseClient = client_from(renew)
+    with LeaseRenewal(client, "receipt", 60) as renewal:
+        assert_type(renewal, LeaseRenewal)
+        assert_type(renewal.extend(30), Extension | None)
+    async with LeaseRenewal(client, None) as unheld:
+        assert_type(await unheld.wait_lost(), str)
 
 
 async def accepted_too() -> None:

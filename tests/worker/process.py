@@ -6,8 +6,10 @@ LOG gets a line for whatever the bodies do; OPTIONS are of the worker, as a JSON
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import json
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -72,9 +74,34 @@ def declare(house: House, log: Path) -> None:
         note("start", ctx)
         return os.getpid()
 
-    for function in (spin, spin_in_thread, hold_gil, sleep, wait, quick):
+    def freeze_once(flag: str, *, ctx: JobContext = INJECTED) -> int:
+        """The first time, the process stands still just before the body returns."""
+        note("start", ctx)
+        if first_time(flag):
+            os.kill(os.getpid(), signal.SIGSTOP)
+        note("end", ctx)
+        return os.getpid()
+
+    def seize_once(flag: str, seconds: int, *, ctx: JobContext = INJECTED) -> int:
+        """The first time, a call into C keeps every other thread of Python from running."""
+        note("start", ctx)
+        if first_time(flag):
+            ctypes.PyDLL(None).sleep(seconds)
+        note("end", ctx)
+        return os.getpid()
+
+    for function in (spin, spin_in_thread, hold_gil, sleep, wait, quick, freeze_once, seize_once):
         house.task(function)
     house.task(die, max_lapses=1)
+
+
+def first_time(flag: str) -> bool:
+    """Whether nobody was here before; leaves a file that says so."""
+    try:
+        Path(flag).touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
 
 
 async def main(database: str, log: str, options: str) -> None:

@@ -145,6 +145,7 @@ from types import ModuleType
 from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 
 from tenure.core.durations import Seconds
+from tenure.core.fleet import Inspection
 from tenure.core.job import Job
 from tenure.core.query import CancelResult, QueueStats, RequeueResult, Swept
 from tenure.core.states import State
@@ -155,14 +156,17 @@ from tenure.queues import Queues as AsyncQueues
 from tenure.receipts import Receipts as AsyncReceipts
 from tenure.receiving import receive_options
 from tenure.service import QueueService as AsyncQueueService
-from tenure.tasks import BoundTask, Task, TaskRef, bound_tasks
+from tenure.tasks import BoundTask, Task, TaskRef
 
 P = ParamSpec("P")
 R = TypeVar("R")
 """
 
-# What is done in the caller's thread: reading a generator runs the caller's code.
-_FIRST = {"enqueue_many": "tasks = bound_tasks(tasks)"}
+# What has a way of its own: it is done on the caller's thread, where the engine can.
+_OWN_WAY = {
+    "enqueue": "{service}._put([{service}._bind(task, args, kwargs)])[0]",
+    "enqueue_many": "{service}._put(tasks)",
+}
 _SKIPPED = {"close"}  # written by hand in the head: it also ends the portal
 
 
@@ -200,14 +204,15 @@ def _twin(node: ast.AsyncFunctionDef, target: str, service: str) -> str:
     twin.returns = node.returns
     if not node.decorator_list:
         text = (ast.get_docstring(node) or "").replace("`await ", "`")
-        call = f"{service}._home.run_sync(lambda: {target}.{node.name}({_call(node.args)}))"
+        way = "{service}._home.run_sync(lambda: {target}.{name}({call}))"
+        way = _OWN_WAY.get(node.name, way)
+        call = way.format(service=service, target=target, name=node.name, call=_call(node.args))
         returns = ast.unparse(node.returns) if node.returns else "None"
         if returns.startswith("JobHandle"):
             call = f"JobHandle({call}, {service})"
         elif returns.startswith("list[JobHandle"):
             call = f"[JobHandle(handle, {service}) for handle in {call}]"
-        lines = [_FIRST.get(node.name, ""), call if returns == "None" else f"return {call}"]
-        body = ast.parse("\n".join(lines)).body
+        body = ast.parse(call if returns == "None" else f"return {call}").body
         twin.body = [*([ast.Expr(ast.Constant(text))] if text else []), *body]
     text = ast.unparse(ast.fix_missing_locations(twin))
     return "\n".join(f"    {line}" if line else "" for line in text.splitlines())

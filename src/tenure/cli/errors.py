@@ -7,13 +7,15 @@ from typing import IO, Any, Final
 import click
 
 from tenure.cli.text import block
-from tenure.errors import EngineUnavailable, JobNotFound, SchemaError, TenureError
+from tenure.errors import EngineUnavailable, JobNotClaimable, JobNotFound, SchemaError, TenureError
 
 OK: Final = 0
 FAILED: Final = 1
 USAGE: Final = 2
 NOT_FOUND: Final = 3
 UNAVAILABLE: Final = 4
+NOT_CLAIMABLE: Final = 5
+NOT_ENDED: Final = 6
 INTERRUPTED: Final = 130
 
 CODES: Final = {
@@ -22,6 +24,8 @@ CODES: Final = {
     USAGE: "the command cannot be understood: options, arguments, app, task",
     NOT_FOUND: "no job has this id",
     UNAVAILABLE: "the store cannot be reached or used",
+    NOT_CLAIMABLE: "the job cannot be run now: it runs elsewhere, is not due, or has ended",
+    NOT_ENDED: "the job was given back, or is to be retried",
     INTERRUPTED: "ended by Ctrl-C (any other signal: 128 + its number)",
 }
 """The exit codes, the same for every command."""
@@ -55,6 +59,12 @@ class NotFound(Refusal):
     exit_code = NOT_FOUND
 
 
+class NotClaimable(Refusal):
+    """The job cannot be run now."""
+
+    exit_code = NOT_CLAIMABLE
+
+
 class Unavailable(Refusal):
     """The store cannot be reached or used."""
 
@@ -65,6 +75,8 @@ def refusal_of(error: TenureError) -> Refusal:
     """The refusal that tells a user of an error of the library."""
     if isinstance(error, JobNotFound):
         return NotFound(str(error))
+    if isinstance(error, JobNotClaimable):
+        return NotClaimable(str(error))
     if isinstance(error, EngineUnavailable | SchemaError):
         return Unavailable(str(error))
     return Refusal(str(error))

@@ -12,15 +12,18 @@ from tenure.errors import TenureError
 
 COMMANDS = {
     "demo": "See it work: two workers, one of them killed, on real files.",
+    "doctor": "Look for what is wrong with a store, and say what to do.",
     "enqueue": "Put one job in and print its id.",
     "job": "Show, cancel or requeue jobs by their ids.",
     "jobs": "List jobs, newest first.",
     "migrate": "Create or upgrade the store's tables; safe to repeat.",
     "queues": "Count the jobs of each queue by state.",
+    "run-one": "Run one job, named by its id, in this process.",
     "sweep": "Expire what is overdue and take back lapsed jobs, whatever their task.",
     "worker": "Run the jobs of an app until told to stop.",
 }
-"""Every command with its line of help. Command NAME is `NAME` in the module `tenure.cli.NAME`."""
+"""Every command with its line of help. Command NAME is `NAME` in the module `tenure.cli.NAME`,
+with underscores for hyphens."""
 
 
 class Root(click.Group):
@@ -32,7 +35,8 @@ class Root(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command = getattr(importlib.import_module(f"tenure.cli.{cmd_name}"), cmd_name)
+        name = cmd_name.replace("-", "_")
+        command = getattr(importlib.import_module(f"tenure.cli.{name}"), name)
         assert isinstance(command, click.Command)
         return command
 

@@ -14,7 +14,7 @@ from tenure.cli.options import Names, app_argument, common, flat
 from tenure.cli.text import line
 from tenure.service import QueueService
 from tenure.settings import CONCURRENCY_MAX
-from tenure.worker.options import WorkerChanges, seconds
+from tenure.worker.options import WorkerChanges, WorkerOptions, seconds
 from tenure.worker.signals import leave_now, stop_signals
 from tenure.worker.worker import Worker
 
@@ -100,11 +100,8 @@ def worker(
 async def work(service: QueueService, changes: WorkerChanges, *, as_json: bool) -> None:
     """Run a worker of this service until it was told to stop by signals, or its burst is over."""
     worker = service.worker(**changes)
-    options = worker.options
-    patience = seconds(options.shutdown_timeout, "shutdown_timeout")
-    limit = patience + 5 * seconds(options.stop_grace, "stop_grace") + _MARGIN
     _announce(service, worker, as_json=as_json)
-    with stop_signals(worker.stop, limit=limit, told=log.info):
+    with stop_signals(worker.stop, limit=time_limit(worker.options), told=log.info):
         try:
             await worker.run()
         finally:
@@ -113,6 +110,12 @@ async def work(service: QueueService, changes: WorkerChanges, *, as_json: bool) 
             # Their jobs are settled or given back. An orderly exit would wait for them for ever.
             log.warning("bodies still run although they were stopped: %d", worker.left_behind)
             leave_now(0)
+
+
+def time_limit(options: WorkerOptions) -> float:
+    """Seconds after the first signal in which an orderly end must have come."""
+    patience = seconds(options.shutdown_timeout, "shutdown_timeout")
+    return patience + 5 * seconds(options.stop_grace, "stop_grace") + _MARGIN
 
 
 def _announce(service: QueueService, worker: Worker, *, as_json: bool) -> None:

@@ -70,6 +70,8 @@ _FROM: Mapping[str, tuple[Callable[[Any], Any], Callable[[], Any]]] = {
     "log_success": (bool, NoneType),
 }
 _READERS = tuple((COLUMNS.index(name), read, empty) for name, (read, empty) in _FROM.items())
+_CODEC = COLUMNS.index("codec")
+_UNREADABLE = "unreadable: "
 _WRITERS = tuple((COLUMNS.index(name), write) for name, write in _TO.items())
 
 
@@ -82,12 +84,28 @@ def to_columns(row: JobRow) -> list[Any]:
 
 
 def from_columns(values: Sequence[Any]) -> JobRow:
-    """The row of values in the order of `COLUMNS`."""
+    """The row of values in the order of `COLUMNS`.
+
+    Text that cannot be read comes back as if it was empty, and `codec` says so (`unreadable`), so
+    that the job is not run as something else. One such row must not stop the claim of others.
+    """
     items = list(values)
     for index, read, empty in _READERS:
         value = items[index]
-        items[index] = empty() if value is None else read(value)
+        if value is None:
+            items[index] = empty()
+            continue
+        try:
+            items[index] = read(value)
+        except msgspec.DecodeError:
+            items[index] = empty()
+            items[_CODEC] = _UNREADABLE + COLUMNS[index]
     return JobRow(*items)
+
+
+def unreadable(row: JobRow) -> str | None:
+    """The name of a column of which the stored text could not be read, if there is one."""
+    return row.codec.removeprefix(_UNREADABLE) if row.codec.startswith(_UNREADABLE) else None
 
 
 def to_column_values(changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 
 import msgspec
@@ -46,26 +46,28 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Inspection(msgspec.Struct, frozen=True):
-    """What an engine says of its store."""
+    """What an engine says of its store. `tasks`: how many jobs wait or run, by the task's name."""
 
     findings: tuple[Finding, ...] = ()
     queues: tuple[QueueSettings, ...] = ()
+    tasks: Mapping[str, int] = {}
 
 
 class Flaw(StrEnum):
-    """Conditions that no operation leaves a job in: somebody else wrote to the store, or a defect.
-
-    The values are codes of findings.
+    """Conditions that no job should be in. No operation leaves one there but for the last, so it
+    was somebody else who wrote to the store, or a defect. The values are codes of findings.
     """
 
     NO_STATE = "job-without-state"
     NO_HOLDER = "job-running-for-nobody"
     NO_END = "job-ended-without-time"
     TOO_EARLY = "job-ready-too-early"
+    LEFT = "job-left-behind"
 
 
 _EARLY = 60 * SECOND
-_SHOWN = 5
+_LEFT = 60 * SECOND
+_MOST = 5
 _TEXTS: Mapping[Flaw, tuple[str, str]] = {
     Flaw.NO_STATE: (
         "have a state that does not exist, so nothing will ever happen to them",
@@ -82,6 +84,10 @@ _TEXTS: Mapping[Flaw, tuple[str, str]] = {
     Flaw.TOO_EARLY: (
         "are ready more than a minute before their time",
         "compare the clocks of the hosts; the jobs start too early",
+    ),
+    Flaw.LEFT: (
+        "lost their worker more than a minute ago, and no other one took them over",
+        "start a worker for their queues and tasks, or run `tenure sweep`",
     ),
 }
 
@@ -101,6 +107,8 @@ def flaw_of(
         return Flaw.NO_STATE
     if state == State.RUNNING and (owner is None or lease_until is None):
         return Flaw.NO_HOLDER
+    if state == State.RUNNING and lease_until is not None and lease_until + _LEFT < now:
+        return Flaw.LEFT
     if state in FINAL and finished_at is None:
         return Flaw.NO_END
     # A clock that was set back a little is no flaw of the job.
@@ -119,7 +127,34 @@ def findings(flawed: Mapping[Flaw, Sequence[str]]) -> tuple[Finding, ...]:
         ids = flawed.get(flaw, ())
         if ids:
             text, remedy = _TEXTS[flaw]
-            more = ", ..." if len(ids) > _SHOWN else ""
-            shown = ", ".join(sorted(ids)[:_SHOWN])
-            found.append(Finding(flaw, f"{len(ids)} jobs {text}: {shown}{more}", remedy))
+            text = f"{len(ids)} jobs {text}: {_shown(sorted(ids))}"
+            found.append(Finding(flaw, text, remedy, problem=flaw is not Flaw.LEFT))
     return tuple(found)
+
+
+def notes(
+    inspection: Inspection, known: Collection[str], workers: Iterable[WorkerInfo]
+) -> tuple[Finding, ...]:
+    """What else deserves attention: jobs that nobody can run, queues that are paused.
+
+    `known` are the names of the tasks at hand; none of them means that it is not known who runs
+    what, so nothing is said of that.
+    """
+    found = []
+    names = {name for worker in workers for name in worker.tasks}.union(known)
+    unknown = sorted(set(inspection.tasks) - names) if known else []
+    if unknown:
+        count = sum(inspection.tasks[name] for name in unknown)
+        text = f"{count} jobs have tasks that this app does not know: {_shown(unknown)}"
+        remedy = "nothing, if another app has these tasks; else bring them back, as an alias of "
+        remedy += "the task that replaced them, or cancel the jobs"
+        found.append(Finding("task-unknown", text, remedy, problem=False))
+    paused = sorted(settings.queue for settings in inspection.queues if settings.paused)
+    if paused:
+        text = f"{len(paused)} queues are paused: {_shown(paused)}"
+        found.append(Finding("queue-paused", text, "resume them when it is time", problem=False))
+    return tuple(found)
+
+
+def _shown(names: Sequence[str]) -> str:
+    return ", ".join(names[:_MOST]) + (", ..." if len(names) > _MOST else "")

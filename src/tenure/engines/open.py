@@ -24,7 +24,10 @@ def open_engine(url: str, *, clock: Clock = SYSTEM_CLOCK) -> Engine:
 
     Raises `ConfigurationError` naming what is wrong and what is allowed.
     """
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # its text may quote the password
+        raise ConfigurationError(f"{redact(url)!r} is no URL") from None
     if parts.scheme not in _MAKERS:
         allowed = ", ".join(f"{scheme}://" for scheme in _MAKERS)
         raise ConfigurationError(
@@ -70,8 +73,8 @@ def _sqlite(parts: SplitResult, clock: Clock) -> Engine:
     given = _parameters(parts, ("synchronous", "timeout"))
     if parts.netloc:
         raise ConfigurationError(
-            f"sqlite:// takes no host, but has {parts.netloc!r}; a relative path has three slashes "
-            f"(sqlite:///jobs.db), an absolute one four (sqlite:////var/lib/app/jobs.db)"
+            f"sqlite:// takes no host, but has {redact(parts.netloc)!r}; a relative path has three "
+            f"slashes (sqlite:///jobs.db), an absolute one four (sqlite:////var/lib/app/jobs.db)"
         )
     path = unquote(parts.path.removeprefix("/"))
     if not path:

@@ -20,7 +20,7 @@ from tenure.leases.guard import Guard
 from tenure.leases.holder import Holder
 from tenure.leases.journal import Journal
 from tenure.leases.lease import Doubt, Lease
-from tenure.leases.request import Errand, Request
+from tenure.leases.request import Errand, Request, told_to_wait
 from tenure.leases.runner import Master, Plan, Runner
 from tenure.leases.traffic import JITTER
 from tenure.leases.watchman import Watchman
@@ -347,7 +347,7 @@ class LeaseKeeper:
             if runner is not self._runner or runner.over.is_set():
                 return  # what was cut off by the end of the loop has not failed
             if answers is None:
-                filed = self._book.failed(request, now, error, _hint(error))
+                filed = self._book.failed(request, now, error, told_to_wait(error))
             else:
                 filed = self._book.answered(request, answers, now)
             late = self._late()
@@ -394,14 +394,6 @@ class LeaseKeeper:
         self._begin()
         self._closed = closed
         return old
-
-
-def _hint(error: BaseException | None) -> float | None:
-    """When the service wants to be asked again, in seconds, if the exception says so."""
-    after = getattr(error, "retry_after", None)
-    if isinstance(after, int | float) and math.isfinite(after):
-        return float(after)
-    return None
 
 
 keepers: WeakSet[LeaseKeeper] = WeakSet()

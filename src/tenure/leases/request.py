@@ -120,3 +120,11 @@ def _beat(entry: Entry, now: float, step: int) -> Beat:
 
 def _plain(lease: Lease, seconds: float) -> Beat:
     return Beat(lease.id, lease.token, lease.owner, seconds)
+
+
+def told_to_wait(error: BaseException | None) -> float | None:
+    """When the service wants to be asked again, in seconds, if the exception says so."""
+    after = getattr(error, "retry_after", None)
+    if isinstance(after, int | float) and math.isfinite(after):
+        return float(after)
+    return None

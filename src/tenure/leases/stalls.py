@@ -9,6 +9,9 @@ from tenure.leases.holder import Holder
 
 PING_EVERY = 2.0
 
+SHORTEST_GAP = 3.0
+"""The watcher looks about every second: less than this is no sign that it could not run."""
+
 
 class Stall(NamedTuple):
     """A loop that has not answered for this many seconds."""
@@ -55,6 +58,7 @@ class Stalls:
     def __init__(self, warn: float, release: float) -> None:
         self._warn = warn
         self._release = release
+        self._gap = max(warn, SHORTEST_GAP)
         self._watched: dict[Holder, Watched] = {}
         self._looked_at: float | None = None
 
@@ -62,7 +66,7 @@ class Stalls:
         """To be called every second or so with the loops that hold leases at `now`."""
         gap = 0.0 if self._looked_at is None else now - self._looked_at
         self._looked_at = now
-        sight = Sight([], [], [], [], gap if gap >= self._warn else 0.0)
+        sight = Sight([], [], [], [], gap if gap >= self._gap else 0.0)
         known, self._watched = self._watched, {}
         for holder in holders:
             if holder.thread is None:

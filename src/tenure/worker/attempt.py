@@ -12,6 +12,7 @@ from typing import Any
 from tenure.clock import Clock
 from tenure.context import JobContext, Stopping
 from tenure.core import codec
+from tenure.core.columns import unreadable
 from tenure.core.directives import Cancel, Discard, Handoff, Retry, Snooze
 from tenure.core.durations import SECOND
 from tenure.core.job import JobError, JobRow
@@ -121,6 +122,8 @@ class Attempt:
         return self._outcome(body)
 
     def _prepare(self) -> Callable[[], Any]:
+        if (column := unreadable(self.row)) is not None:
+            raise PayloadError(f"the store's column {column!r} holds what cannot be read here")
         if self.row.codec != codec.JSON:
             raise PayloadError(f"the payload is encoded as {self.row.codec!r}, which is unknown")
         args, kwargs = self._task.signature.decode(codec.decode(self.row.payload))

@@ -14,7 +14,7 @@ from tenure.clock import SYSTEM_CLOCK, Clock
 from tenure.engines.protocol import Engine
 from tenure.leases.keeper import LeaseKeeper
 from tenure.leases.process import default_keeper
-from tenure.observe.hooks import Hooks
+from tenure.observe.hooks import Happening, Hooks
 from tenure.tasks import TaskSet
 from tenure.worker.control import Control
 from tenure.worker.janitor import Janitor
@@ -54,13 +54,15 @@ class Worker:
         self._stops = 0
         self._stopping = asyncio.Event()
         self._fatal: BaseException | None = None
-        reporter = Reporter(hooks or Hooks(), log_success=options.log_success)
+        self._hooks = hooks or Hooks()
+        self._keeper = keeper or default_keeper()
+        reporter = Reporter(self._hooks, log_success=options.log_success)
         self._runner = Runner(
             engine,
             tasks,
             options,
             owner=self.id,
-            keeper=keeper or default_keeper(),
+            keeper=self._keeper,
             reporter=reporter,
             clock=clock,
         )
@@ -92,12 +94,10 @@ class Worker:
         self._begun = True
         if self._prepare is not None:
             await self._prepare()
+        unhook = self._keeper.hooks.add(self._heard)
         self._runner.settler.start()
         poller = asyncio.create_task(self._guarded(self._poll()))
-        helpers = [
-            asyncio.create_task(self._guarded(work))
-            for work in (self._control.run(), self._janitor.run())
-        ]
+        helpers = [asyncio.create_task(self._guarded(work)) for work in self._helpers()]
         try:
             await self._stopping.wait()
         except asyncio.CancelledError:
@@ -106,6 +106,7 @@ class Worker:
         finally:
             shut_down = self._shut_down(poller, helpers)
             await _uncancelled(shut_down, self._runner.cancel_all)
+            unhook()
         if self._fatal is not None:
             raise self._fatal
 
@@ -127,6 +128,11 @@ class Worker:
         """How many bodies still run although their attempt is over; they ignored being stopped."""
         return self._runner.left_behind
 
+    def _heard(self, happening: Happening) -> None:
+        """Pass on what the keeper says about this worker's loop: it has hooks of its own."""
+        if happening.name == "worker.stalled" and self._keeper.hooks is not self._hooks:
+            self._hooks.emit(happening.name, **happening.facts)
+
     def _fail(self, error: BaseException) -> None:
         """The worker must end: it drains, and `run` raises the first of such errors."""
         if self._fatal is None:
@@ -141,6 +147,10 @@ class Worker:
             await work
         except Exception as error:
             self._fail(error)
+
+    def _helpers(self) -> Iterable[Coroutine[Any, Any, None]]:
+        """What goes on beside the claiming."""
+        return self._control.run(), self._janitor.run()
 
     async def _poll(self) -> None:
         await self._poller.run()

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tenure.engines.direct import Blocking, Direct
 from tenure.engines.memory import MemoryEngine
+from tenure.engines.optional import Blocking, Direct
 from tenure.engines.protocol import Signal, Topic
 from tenure.engines.sqlite import SQLiteEngine, checkpoints
 from tenure.engines.sqlite.turnstile import Turnstile

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import msgspec
 
 from tenure.core.fleet import Flaw, QueueSettings, WorkerInfo, flaw_of
+from tenure.core.states import State
 from tenure.engines.memory.rows import Rows
+
+_LIVING = (State.PENDING, State.RUNNING)
 
 
 class Fleet:
@@ -57,3 +62,8 @@ def flawed(rows: Rows, now: int) -> dict[Flaw, list[str]]:
         if flaw is not None:
             found.setdefault(flaw, []).append(row["id"])
     return found
+
+
+def living_tasks(rows: Rows) -> dict[str, int]:
+    """How many jobs wait or run, by the task's name."""
+    return Counter(row["task"] for row in rows.values() if row["state"] in _LIVING)

@@ -21,7 +21,7 @@ from tenure.core.schedule import Fired, Schedule, ScheduleChange, Tick, firing, 
 from tenure.core.states import Event, State, check
 from tenure.engines.memory import claiming, settling
 from tenure.engines.memory.claiming import Claiming
-from tenure.engines.memory.fleet import Fleet, flawed
+from tenure.engines.memory.fleet import Fleet, flawed, living_tasks
 from tenure.engines.memory.history import History
 from tenure.engines.memory.rows import Row, Rows, decode, encode
 from tenure.engines.memory.schedules import Schedules
@@ -125,7 +125,8 @@ class MemoryStore:
 
     def inspect(self, now: int) -> Inspection:
         with self._lock:
-            return Inspection(findings(flawed(self._rows, now)), self._fleet.settings)
+            found = findings(flawed(self._rows, now))
+            return Inspection(found, self._fleet.settings, living_tasks(self._rows))
 
     def find(self, where: Filter, page: Page) -> list[JobRow]:
         with self._lock:

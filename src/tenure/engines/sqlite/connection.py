@@ -24,6 +24,7 @@ from tenure.errors import ConfigurationError, EngineUnavailable, SchemaError
 APPLICATION_ID = 0x54454E55
 """`TENU`: marks a file as ours, where `file` and SQLite itself look for such a mark."""
 
+SYNCHRONOUS = ("full", "normal")
 OLDEST_SQLITE = (3, 38, 0)
 _PACKAGE = "tenure.engines.sqlite"
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
@@ -36,11 +37,23 @@ _T = TypeVar("_T")
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Which file, and how to use it. `timeout`: seconds that a call may take in all."""
+    """Which file, and how to use it. `timeout`: seconds that a call may take in all.
+
+    Raises `ConfigurationError` for a value that is not allowed.
+    """
 
     path: str
     synchronous: str = "full"
     timeout: float = 10.0
+
+    def __post_init__(self) -> None:
+        if self.synchronous not in SYNCHRONOUS:
+            allowed = " or ".join(SYNCHRONOUS)
+            raise ConfigurationError(f"synchronous must be {allowed}, not {self.synchronous!r}")
+        if not 0 < self.timeout <= 3600:
+            raise ConfigurationError(
+                f"timeout must be above 0 and at most 3600, not {self.timeout:g}"
+            )
 
 
 def connect(place: Place, *, any_thread: bool = False) -> sqlite3.Connection:
@@ -69,7 +82,7 @@ def connect(place: Place, *, any_thread: bool = False) -> sqlite3.Connection:
 
 def connect_reader(place: Place) -> sqlite3.Connection:
     """A connection that only reads, to a file that `connect` has prepared."""
-    connection = _open(place)
+    connection = _open(place, there=True)
     connection.execute("PRAGMA query_only = 1")
     return connection
 
@@ -158,10 +171,12 @@ def _primary_code(error: sqlite3.Error) -> int:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
-def _open(place: Place, *, any_thread: bool = False) -> sqlite3.Connection:
+def _open(place: Place, *, any_thread: bool = False, there: bool = False) -> sqlite3.Connection:
+    """A connection; with `there`, only to a file that exists."""
     try:
         connection = sqlite3.connect(
-            Path(place.path),
+            f"{Path(place.path).as_uri()}?mode={'rw' if there else 'rwc'}",
+            uri=True,
             timeout=0,
             isolation_level=None,
             cached_statements=128,

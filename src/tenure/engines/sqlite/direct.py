@@ -1,4 +1,4 @@
-"""Inserting without an event loop: see `engines.direct`."""
+"""Inserting without an event loop: see `engines.optional`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tenure.errors import EngineUnavailable
 
 
 class DirectInserts:
-    """See `engines.direct.Direct`. Threads that wait for one another share a commit.
+    """See `engines.optional.Direct`. Threads that wait for one another share a commit.
 
     In a forked child it begins anew, with what `forks` says about that.
     """
@@ -35,7 +35,7 @@ class DirectInserts:
         weakref.finalize(self, _close_own, self._counters)
 
     def insert(self, jobs: Sequence[NewJob], *, now: int | None = None) -> list[Inserted]:
-        """See `engines.direct.Direct.insert`."""
+        """See `engines.optional.Direct.insert`."""
         operations.check_sizes(jobs, self._max_payload)
         request = Request("insert", lambda tx, at: operations.insert(tx, jobs, at), now, len(jobs))
         deadline = time.monotonic() + self._place.timeout
@@ -46,7 +46,7 @@ class DirectInserts:
         return answers
 
     def close(self) -> None:
-        """See `engines.direct.Direct.close`."""
+        """See `engines.optional.Direct.close`."""
         _close_own(self._counters)
 
     @property

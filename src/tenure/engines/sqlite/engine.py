@@ -14,7 +14,7 @@ import msgspec
 
 from tenure.clock import SYSTEM_CLOCK, Clock
 from tenure.core.event import EventFilter, NewEvent, StoredEvent
-from tenure.core.fleet import Inspection, QueueSettings, WorkerInfo
+from tenure.core.fleet import Finding, Inspection, QueueSettings, WorkerInfo
 from tenure.core.identity import Reservation
 from tenure.core.insertion import Inserted
 from tenure.core.job import JobRow, NewJob
@@ -33,7 +33,7 @@ from tenure.core.query import (
 from tenure.core.schedule import Fired, Schedule, ScheduleChange, Tick
 from tenure.engines.protocol import Claim, Prunable, Signal, Topic, Traits
 from tenure.engines.signals import LocalListener
-from tenure.engines.sqlite import claiming, fleet, history, operations, queries, schedules
+from tenure.engines.sqlite import claiming, fleet, health, history, operations, queries, schedules
 from tenure.engines.sqlite.connection import Place, schema_version
 from tenure.engines.sqlite.database import Database, ReadOnly
 from tenure.engines.sqlite.direct import DirectInserts
@@ -46,7 +46,6 @@ from tenure.engines.sqlite.writer import Writer
 from tenure.errors import ConfigurationError, EngineUnavailable
 
 TRAITS = Traits(name="sqlite", durable=True, shared=True, push=False)
-SYNCHRONOUS = ("full", "normal")
 
 
 class SQLiteEngine:
@@ -66,11 +65,6 @@ class SQLiteEngine:
         timeout: float = 10.0,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        if synchronous not in SYNCHRONOUS:
-            allowed = " or ".join(SYNCHRONOUS)
-            raise ConfigurationError(f"synchronous must be {allowed}, not {synchronous!r}")
-        if not 0 < timeout <= 3600:
-            raise ConfigurationError(f"timeout must be above 0 and at most 3600, not {timeout:g}")
         # Fixed now: a later change of the working directory must not lead to another file. Without
         # links, since all who use one file must find the same files beside it.
         self._place = Place(os.path.realpath(path), synchronous, float(timeout))
@@ -235,7 +229,14 @@ class SQLiteEngine:
 
     async def inspect(self, *, now: int | None = None) -> Inspection:
         """See `Engine.inspect`."""
-        return await self._read("inspect", fleet.inspect, now)
+        return await self._read(
+            "inspect", lambda tx, at: fleet.inspect(tx, self._place.path, at), now
+        )
+
+    async def check(self) -> list[Finding]:
+        """See `engines.optional.Checkable`. Reads beside whatever else goes on."""
+        self._opened("check", self._writer)
+        return await health.check(self._place)
 
     async def announce(self, worker: WorkerInfo, ttl: int, *, now: int | None = None) -> None:
         """See `Engine.announce`."""
@@ -289,7 +290,7 @@ class SQLiteEngine:
         return await self._read("read", lambda tx, at: history.read(tx, where, after, limit), None)
 
     def direct(self) -> DirectInserts:
-        """See `engines.direct.Blocking`."""
+        """See `engines.optional.Blocking`."""
         with self._lock:
             if self._direct is None:
                 self._direct = DirectInserts(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import msgspec
 
 from tenure.core.fleet import Flaw, Inspection, QueueSettings, WorkerInfo, findings, flaw_of
 from tenure.core.states import State
+from tenure.engines.sqlite import health
 from tenure.engines.sqlite.operations import SQL
 from tenure.engines.sqlite.thread import Transaction
 
@@ -20,10 +23,11 @@ def configure(tx: Transaction, settings: QueueSettings) -> None:
     tx.crowd = True
 
 
-def inspect(tx: Transaction, now: int) -> Inspection:
+def inspect(tx: Transaction, path: str, now: int) -> Inspection:
     """See `Engine.inspect`."""
     flawed: dict[Flaw, list[str]] = {}
-    for job_id, state, ready, available_at, owner, lease_until, finished_at in tx.execute(
+    tasks: Counter[str] = Counter()
+    for job_id, task, state, ready, available_at, owner, lease_until, finished_at in tx.execute(
         SQL["conditions"]
     ):
         flaw = flaw_of(
@@ -37,8 +41,11 @@ def inspect(tx: Transaction, now: int) -> Inspection:
         )
         if flaw is not None:
             flawed.setdefault(flaw, []).append(job_id)
+        if state in (State.PENDING, State.RUNNING):
+            tasks[task] += 1
     settings = [QueueSettings(queue, bool(p)) for queue, p in tx.execute(SQL["queue_settings"])]
-    return Inspection(findings(flawed), tuple(settings))
+    found = (*findings(flawed), *health.examine(tx, path))
+    return Inspection(found, tuple(settings), tasks)
 
 
 def announce(tx: Transaction, worker: WorkerInfo, ttl: int, now: int) -> None:

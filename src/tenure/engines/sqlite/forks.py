@@ -23,6 +23,7 @@ class OpenFile(NamedTuple):
     inode: int
     pid: int
     serial: int
+    path: str
 
 
 # Only ever changed by single steps that the interpreter makes whole: a lock could be held by a
@@ -36,7 +37,7 @@ _serials = itertools.count()
 def opened(path: str) -> OpenFile:
     """Note that this process has a connection to the file."""
     status = os.stat(path)
-    file = OpenFile(status.st_dev, status.st_ino, os.getpid(), next(_serials))
+    file = OpenFile(status.st_dev, status.st_ino, os.getpid(), next(_serials), path)
     _open_files.add(file)
     return file
 
@@ -44,6 +45,18 @@ def opened(path: str) -> OpenFile:
 def closed(file: OpenFile) -> None:
     """Note that the connection is gone."""
     _open_files.discard(file)
+
+
+def replaced(path: str) -> bool:
+    """Whether this process has a file open that is not at its path any more."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return True
+    place, pid = (status.st_dev, status.st_ino), os.getpid()
+    return any(
+        file.path == path and file.pid == pid and file[:2] != place for file in tuple(_open_files)
+    )
 
 
 def check(path: str) -> None:

@@ -141,6 +141,22 @@ class Post:
                     loop.remove_reader(descriptor)
                 self._unbind(address.name, descriptor)
 
+    def abandoned(self) -> list[str]:
+        """The mailboxes whose owners were killed. Nothing is sent, and nothing removed."""
+        if not self.possible:
+            return []
+        found = []
+        with suppress(OSError), _reachable(self.folder) as folder:
+            for name in sorted(filter(Address.parse, os.listdir(self.folder))):
+                with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as asking:
+                    try:
+                        asking.connect(f"{folder}/{name}")
+                    except ConnectionRefusedError:
+                        found.append(name)
+                    except OSError:
+                        pass
+        return found
+
     def close(self) -> None:
         """Let go of the sending socket; it comes back when it is needed."""
         with self._lock:

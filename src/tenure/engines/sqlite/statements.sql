@@ -376,8 +376,8 @@ INSERT INTO workers (id, until, info) VALUES (:id, :until, :info);
 SELECT info FROM workers WHERE until > :now ORDER BY id;
 
 -- name: conditions
--- What tells whether a job is in a possible condition, for every job.
-SELECT id, state, ready, available_at, owner, lease_until, finished_at FROM jobs;
+-- What tells whether a job is in a possible condition, for every job; and its task.
+SELECT id, task, state, ready, available_at, owner, lease_until, finished_at FROM jobs;
 
 -- name: append_event
 -- Keep one event.

@@ -20,7 +20,7 @@ several engines in one run. The tests turn time by `now=` and do not sleep.
 
 `histories.compare` runs random operations on two engines and demands the same answers.
 
-Needs pytest, and anyio's pytest plugin, which comes with anyio.
+Needs pytest, and anyio's pytest plugin, which comes with anyio; the histories need hypothesis.
 """
 
 import pytest
@@ -30,9 +30,10 @@ pytest.register_assert_rewrite(
     *(
         f"{__name__}.{name}"
         for name in (
-            "cancel claim claim_arms claim_lapsed claim_resume claim_room concurrency extend firing"
-            " histories history ids insert kit ledger lost_replies presence prune query requeue"
-            " reservations schedules settle signals sweep traits unique unique_batch zombies"
+            "cancel claim claim_arms claim_lapsed claim_resume claim_room concurrency draws extend"
+            " firing histories history ids insert kit ledger lost_replies presence prune query"
+            " requeue reservations schedules settle signals steps sweep traits unique"
+            " unique_batch zombies"
         ).split()
     )
 )

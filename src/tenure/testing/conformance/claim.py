@@ -8,7 +8,7 @@ import pytest
 
 from tenure.core.durations import SECOND
 from tenure.core.job import PRIORITY_MAX, PRIORITY_MIN, RANK_STEP
-from tenure.core.outcomes import Errored, Released, ReleaseReason
+from tenure.core.outcomes import Completed, Errored, Outcome, Released, ReleaseReason, Snoozed
 from tenure.core.states import State
 from tenure.engines.protocol import Engine
 from tenure.testing.conformance.insert import FULL
@@ -196,3 +196,23 @@ class TestClaim(Conformance):
         await finish(engine, row, Released(ReleaseReason.UNSTARTED), now=NOW)
         again = await take_one(engine, now=NOW)
         assert (again.id, again.claims, again.token) == (row.id, 2, row.token + 1)
+
+    @pytest.mark.parametrize("way", ["retried", "released", "snoozed", "swept", "requeued"])
+    async def test_a_job_that_comes_back_keeps_its_priority(self, engine: Engine, way: str) -> None:
+        """B096: it does not queue up behind all that have a lower one."""
+        await put(engine, *(new(n, priority=1) for n in range(10, 60)), now=NOW - SECOND)
+        row = await running(engine, 1, priority=9, max_attempts=2)
+        later = NOW + LEASE
+        outcomes: dict[str, Outcome] = {
+            "retried": Errored(boom(), after=0),
+            "released": Released(ReleaseReason.SHUTDOWN),
+            "snoozed": Snoozed(0),
+            "requeued": Completed(),
+        }
+        if way == "swept":
+            await engine.sweep(10, now=later)
+        else:
+            await finish(engine, row, outcomes[way], now=later)
+        if way == "requeued":
+            await engine.requeue([row.id], now=later)
+        assert ids(await take(engine, 2, now=later)) == numbered(1, 10)

@@ -324,6 +324,17 @@ class TestOverlap(Conformance):
         assert await fire(engine, tick(given, 1)) == [Fired.STALE]
         assert await stored(engine, 1) == before
 
+    async def test_a_tick_whose_job_is_there_is_not_cancelled_by_itself(
+        self, engine: Engine
+    ) -> None:
+        given = await kept(engine, schedule(overlap=Overlap.CANCEL))
+        await fire(engine, tick(given, 1))
+        before = await stored(engine, 1)
+        await remove(engine, "s", given.revision)
+        again = await kept(engine, schedule(overlap=Overlap.CANCEL))
+        assert await fire(engine, tick(again, 2)) == [Fired.SKIPPED]
+        assert await stored(engine, 1) == before
+
     async def test_cancel_frees_the_key_for_the_next_one(self, engine: Engine) -> None:
         given = await kept(engine, schedule(overlap=Overlap.CANCEL))
         await fire(engine, tick(given, 1, job=keyed(1)))

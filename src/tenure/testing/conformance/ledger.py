@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 from tenure.core.job import ERRORS_KEPT, JobRow
 from tenure.core.states import TRANSITIONS, State
@@ -19,19 +20,37 @@ class Ledger:
         self._rows: dict[str, JobRow] = {}
         self._holders: dict[tuple[str, int], str] = {}
 
-    def claimed(self, rows: Iterable[JobRow]) -> None:
-        """Note what a claim returned: every token is new, and greater than all before it."""
+    def claimed(self, rows: Iterable[JobRow], held: Sequence[str] | None = None) -> Counter[str]:
+        """Note what a claim returned; which arms brought it.
+
+        Every token is new, and greater than all before it, but for what was resumed: jobs that the
+        owner held before and did not list in `held`.
+        """
+        arms: Counter[str] = Counter()
         for row in rows:
             before = self._rows.get(row.id)
             assert row.owner is not None, f"{row.id} was claimed for nobody"
             assert before is not None, f"{row.id} was claimed and never seen"
+            if row.token == before.token and held is not None:
+                assert row.id not in held, f"{row.id} is held and was given again"
+                assert (before.state, before.owner) == (State.RUNNING, row.owner), (
+                    f"{row.id} was resumed by {row.owner}, but {before.state} for {before.owner}"
+                )
+                arms["resume arm"] += 1
+                continue
             assert row.token > before.token, f"{row.id}: token {before.token} -> {row.token}"
             assert (row.id, row.token) not in self._holders, f"{row.id}: token drawn twice"
             self._holders[row.id, row.token] = row.owner
+            arms["lapsed arm" if before.state is State.RUNNING else "due arm"] += 1
+        return arms
 
-    def stands(self, rows: Iterable[JobRow]) -> None:
+    def stands(self, rows: Mapping[str, JobRow | None]) -> None:
         """Check the rows after a step, against the table and against the rows before it."""
-        for row in rows:
+        there = [row for row in rows.values() if row is not None]
+        for job_id in rows:
+            if rows[job_id] is None:
+                self._vanished(job_id)
+        for row in there:
             before = self._rows.get(row.id)
             if before is None:
                 assert row.state is State.PENDING, f"{row.id} began as {row.state}"
@@ -42,6 +61,14 @@ class Ledger:
                 holder = self._holders.get((row.id, row.token))
                 assert holder == row.owner, f"{row.id} runs for {row.owner}, who never claimed it"
             self._rows[row.id] = row
+        _are_unique(there)
+
+    def _vanished(self, job_id: str) -> None:
+        before = self._rows.pop(job_id, None)
+        if before is not None:
+            assert before.state.final, f"{job_id} was {before.state} and is gone"
+            # One that is inserted anew draws its tokens anew, from the store's time.
+            self._holders = {key: v for key, v in self._holders.items() if key[0] != job_id}
 
 
 def _follows(before: JobRow, after: JobRow) -> None:
@@ -63,3 +90,16 @@ def _is_whole(row: JobRow) -> None:
     assert row.owner is not None or not running, f"{row.id} runs for nobody"
     assert len(row.errors) <= ERRORS_KEPT, f"{row.id}: {len(row.errors)} errors"
     assert row.failures <= row.max_attempts, f"{row.id}: {row.failures} failures"
+
+
+def _are_unique(rows: Iterable[JobRow]) -> None:
+    """Check that no two jobs have what only one may have."""
+    keys: dict[str, str] = {}
+    ticks: dict[tuple[str, int], str] = {}
+    for row in rows:
+        if row.unique_key is not None and not row.state.final:
+            other = keys.setdefault(row.unique_key, row.id)
+            assert other == row.id, f"{other} and {row.id} both have the key {row.unique_key!r}"
+        if row.schedule is not None and row.tick is not None:
+            other = ticks.setdefault((row.schedule, row.tick), row.id)
+            assert other == row.id, f"{other} and {row.id} are of one tick"

@@ -161,6 +161,23 @@ class TestInspect(Conformance):
             found = await engine.inspect(now=now)
             assert [finding for finding in found.findings if finding.problem] == []
 
+    async def test_jobs_that_nobody_takes_over_are_pointed_out(self, engine: Engine) -> None:
+        await running(engine, 1)
+        for now, left in ((NOW + LEASE, False), (NOW + LEASE + HOUR, True)):
+            found = await engine.inspect(now=now)
+            assert (Flaw.LEFT in [finding.code for finding in found.findings]) is left
+        await engine.sweep(10, now=NOW + LEASE + HOUR)
+        found = await engine.inspect(now=NOW + LEASE + HOUR)
+        assert Flaw.LEFT not in [finding.code for finding in found.findings]
+
+    async def test_the_tasks_of_living_jobs_are_counted(self, engine: Engine) -> None:
+        await finished(engine, 1, task="done")
+        await running(engine, 2, task="runs")
+        await put(engine, new(3), new(4, task="x"), new(5, task="x", delay=5))
+        assert (await engine.inspect(now=NOW)).tasks == {"runs": 1, new(3).task: 1, "x": 2}
+        await engine.cancel(numbered(2, 3, 4), force=True, now=NOW)
+        assert (await engine.inspect(now=NOW)).tasks == {"x": 1}
+
     async def test_a_job_that_is_ready_long_before_its_time_is_found(self, engine: Engine) -> None:
         await put(engine, new(1), new(2, delay=5), new(3), now=NOW)
         await take_one(engine)

@@ -128,6 +128,16 @@ class TestUniqueBatch(Conformance):
         assert await engine.find(Filter(), Page()) == []
         await put(engine, keyed(1))
 
+    async def test_a_replacement_that_cannot_be_kept_writes_nothing(self, engine: Engine) -> None:
+        await put(engine, keyed(1), keyed(2, "b"))
+        before = await snapshot(engine, [1, 2])
+        fine = keyed(3, payload=b"3", on_conflict=REPLACE)
+        bad = keyed(4, "b", metadata={"n": float("nan")}, on_conflict=REPLACE)
+        with pytest.raises(PayloadError):
+            await engine.insert([new(5), fine, bad], now=NOW)
+        assert await snapshot(engine, [1, 2]) == before
+        assert await engine.get(numbered(5)) == [None]
+
     async def test_many_keys_at_once(self, engine: Engine) -> None:
         jobs = [keyed(n, f"k{n % 700}") for n in range(2100)]
         answers = await engine.insert(jobs, now=NOW)

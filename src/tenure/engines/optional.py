@@ -1,13 +1,11 @@
-"""Inserting without an event loop, for engines that can do so themselves.
-
-Not a part of every engine: ask `isinstance(engine, Blocking)`.
-"""
+"""What some engines can do besides: ask `isinstance(engine, Blocking)`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
+from tenure.core.fleet import Finding
 from tenure.core.insertion import Inserted
 from tenure.core.job import NewJob
 
@@ -21,6 +19,15 @@ class Direct(Protocol):
 
     def close(self) -> None:
         """Let go of the connection; the next insert opens another. Closing twice does nothing."""
+        ...
+
+
+@runtime_checkable
+class Checkable(Protocol):
+    """An engine that can look for damage."""
+
+    async def check(self) -> Sequence[Finding]:
+        """Read the whole store; what is damaged. Takes as long as it takes: up to an hour."""
         ...
 
 

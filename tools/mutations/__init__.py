@@ -1,0 +1,11 @@
+"""The changes that `tools/mutate.py` makes, and the test that must notice each.
+
+A guard that is removed here must be missed by somebody. Whoever moves a guard moves its line here.
+"""
+
+from tools.mutations.core import CORE
+from tools.mutations.memory import MEMORY
+from tools.mutations.sqlite import SQLITE
+from tools.mutations.suite import SUITE
+
+MUTATIONS = (*CORE, *MEMORY, *SQLITE, *SUITE)
