@@ -6,6 +6,7 @@ import itertools
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Self
 
 import pytest
 
@@ -14,7 +15,7 @@ from tenure.engines.postgres import PostgresEngine, place_of
 from tenure.engines.protocol import Engine
 from tenure.engines.sqlite import SQLiteEngine
 from tenure.testing.conformance.kit import OpenEngine
-from tests.servers.schemas import Schemas
+from tests.servers.schemas import Borrowed, Schemas
 
 Handles = Callable[[], Engine]
 """Each call gives an unopened handle on one store."""
@@ -31,11 +32,29 @@ def _sqlite(folder: Path, request: Request) -> Handles:
     return lambda: SQLiteEngine(folder / "jobs.db", synchronous="normal")
 
 
+class Counted(PostgresEngine):
+    """Tells the store when its last handle is closed, so that its tables are used again at once."""
+
+    def __init__(self, store: Borrowed) -> None:
+        super().__init__(place_of(store.url))
+        self._store = store
+
+    async def __aenter__(self) -> Self:
+        self._store.handles += 1
+        return await super().__aenter__()
+
+    async def __aexit__(self, *exc: object) -> None:
+        await super().__aexit__(*exc)
+        self._store.handles -= 1
+        if not self._store.handles:
+            self._store.give_back()
+
+
 def _postgres(folder: Path, request: Request) -> Handles:
     schemas: Schemas = request.getfixturevalue("postgres_schemas")
-    name = schemas.take()
-    request.addfinalizer(lambda: schemas.give_back(name))
-    return lambda: PostgresEngine(place_of(schemas.url(name)))
+    store = schemas.borrow()
+    request.addfinalizer(store.give_back)
+    return lambda: Counted(store)
 
 
 ENGINES: dict[str, Callable[[Path, Request], Handles]] = {

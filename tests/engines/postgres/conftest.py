@@ -31,9 +31,9 @@ def make_job(**changes: Any) -> NewJob:
 @pytest.fixture
 def store(postgres_schemas: Schemas) -> Iterator[str]:
     """The URL of an empty store."""
-    name = postgres_schemas.take()
-    yield postgres_schemas.url(name)
-    postgres_schemas.give_back(name)
+    borrowed = postgres_schemas.borrow()
+    yield borrowed.url
+    borrowed.give_back()
 
 
 @pytest.fixture

@@ -125,17 +125,17 @@ INSERTS = {"insert_row", "insert_finished"}
 @pytest.fixture(scope="module")
 def filled(postgres_schemas) -> Iterator[Place]:
     """A store with many jobs, analysed at a moment in which nothing ran."""
-    name = postgres_schemas.take()
-    place = place_of(postgres_schemas.url(name))
+    borrowed = postgres_schemas.borrow()
+    place = place_of(borrowed.url)
     with psycopg.connect(place.conninfo, autocommit=True) as connection:
-        connection.execute("SELECT set_config('search_path', %s, false)", (name,))
+        connection.execute("SELECT set_config('search_path', %s, false)", (place.schema,))
         fill(connection, 30_000)
         connection.execute("INSERT INTO finished SELECT * FROM jobs ORDER BY id LIMIT 20000")
         connection.execute("UPDATE finished SET state = 'completed', finished_at = rank")
         for table in ("jobs", "finished"):
             connection.execute(f"ANALYZE {table}")
     yield place
-    postgres_schemas.give_back(name)
+    borrowed.give_back()
 
 
 def fill(look: Look, count: int, *, first: int = 1, mine: bool = False) -> None:
