@@ -174,14 +174,17 @@ def extend(tx: Transaction, beats: Sequence[Beat], now: int) -> list[Extension]:
     """See `Engine.extend`."""
     fences = _fences(tx, [beat.id for beat in beats])
     answers = [_examine(beat, fences.get(beat.id), now) for beat in beats]
-    granted: dict[tuple[int, str | None], list[str]] = {}
+    last: dict[str, tuple[int, str | None]] = {}  # of two beats for one lease the later one counts
     for beat, answer in zip(beats, answers, strict=True):
         if isinstance(answer, Extended):
             until = now + round(beat.seconds * 1_000_000)
-            progress = None
+            progress = last[beat.id][1] if beat.id in last else None
             if beat.progress is not None:
                 progress = to_column_values({"progress": beat.progress})["progress"]
-            granted.setdefault((until, progress), []).append(beat.id)
+            last[beat.id] = until, progress
+    granted: dict[tuple[int, str | None], list[str]] = {}
+    for job_id, values in last.items():
+        granted.setdefault(values, []).append(job_id)
     for (until, progress), ids in granted.items():
         tx.write(_EXTEND, {"until": until, "progress": progress, "ids": as_list(ids)})
     return answers

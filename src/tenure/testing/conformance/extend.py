@@ -51,6 +51,15 @@ class TestExtend(Conformance):
         assert answer == Extended(seconds)
         assert (await stored(engine, 1)).lease_until == NOW + round(seconds * SECOND)
 
+    async def test_of_several_beats_for_one_lease_the_last_counts(self, engine: Engine) -> None:
+        row = await running(engine)
+        reported = Progress(1, 2, "half")
+        beats = [beat(row, 50.0, progress=reported), beat(row, 70.0), beat(row, 50.0)]
+        answers = await engine.extend(beats, now=NOW)
+        assert answers == [Extended(50.0), Extended(70.0), Extended(50.0)]
+        until = NOW + 50 * SECOND
+        assert await stored(engine, 1) == changed(row, lease_until=until, progress=reported)
+
     async def test_a_lease_is_prolonged_again_and_again(self, engine: Engine) -> None:
         row = await running(engine)
         for n in range(1, 6):
