@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.servers.postgres import PostgresServer, temporary_folder
+from tests.servers.schemas import Schemas
 
 SOAK = bool(os.environ.get("TENURE_SOAK"))
 
@@ -37,3 +41,24 @@ def anyio_backend() -> str:
 def scaled() -> Callable[[int, int], int]:
     """``scaled(small, large)``: a number for every test run, or the one for a soak."""
     return lambda small, large: large if SOAK else small
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """A PostgreSQL server for tests that neither stop nor configure it."""
+    folder = temporary_folder()
+    server = PostgresServer(folder / "server")
+    try:
+        server.start()
+        yield server
+    finally:
+        server.kill()
+        shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def postgres_schemas(postgres_server: PostgresServer) -> Iterator[Schemas]:
+    """Stores on that server."""
+    schemas = Schemas(postgres_server)
+    yield schemas
+    schemas.close()

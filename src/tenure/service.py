@@ -21,7 +21,7 @@ from tenure.core.states import State
 from tenure.engines.open import open_engine
 from tenure.engines.optional import Checkable, direct_of
 from tenure.engines.protocol import Engine
-from tenure.errors import ConfigurationError, InvalidArguments, JobNotFound
+from tenure.errors import ConfigurationError, InvalidArguments, JobNotFound, SchemaError
 from tenure.handles import JobHandle
 from tenure.joining import Using
 from tenure.lifetime import Lifetime
@@ -300,7 +300,15 @@ class QueueService:
 
     async def migrate(self) -> int:
         """Create or upgrade the store's schema; returns its version. Safe to repeat."""
-        return await self._run(lambda engine: engine.migrate())
+
+        async def run() -> int:
+            try:
+                await self._life.open()
+            except SchemaError:
+                pass  # not there yet, or older: that is what this is for
+            return await self._life.engine.migrate()
+
+        return await self._home.run(run)
 
     async def open(self) -> None:
         """Open the service now, not at first use. Raises `EngineUnavailable` or `SchemaError`."""

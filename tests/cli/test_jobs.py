@@ -75,6 +75,7 @@ def test_cancelling_and_requeueing(tenure):
         "requested": [],
         "already_final": [],
         "not_found": [],
+        "busy": [],
     }
     again = tenure("job", "cancel", "app:jobs", job_id, code=1)
     assert again.stdout == f"{job_id}  had ended before\n"

@@ -6,48 +6,81 @@ import itertools
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Self
 
 import pytest
 
 from tenure.engines.memory import MemoryEngine
+from tenure.engines.postgres import PostgresEngine, place_of
 from tenure.engines.protocol import Engine
 from tenure.engines.sqlite import SQLiteEngine
 from tenure.testing.conformance.kit import OpenEngine
+from tests.servers.schemas import Borrowed, Schemas
+
+Handles = Callable[[], Engine]
+"""Each call gives an unopened handle on one store."""
+
+Request = pytest.FixtureRequest
 
 
-def _memory(folder: Path) -> Callable[[], Engine]:
-    first = MemoryEngine()
-    return first.side
+def _memory(folder: Path, request: Request) -> Handles:
+    return MemoryEngine().side
 
 
-def _sqlite(folder: Path) -> Callable[[], Engine]:
+def _sqlite(folder: Path, request: Request) -> Handles:
     # Each handle as of another process: nothing but the file is shared.
     return lambda: SQLiteEngine(folder / "jobs.db", synchronous="normal")
 
 
-ENGINES: dict[str, Callable[[Path], Callable[[], Engine]]] = {
+class Counted(PostgresEngine):
+    """Tells the store when its last handle is closed, so that its tables are used again at once."""
+
+    def __init__(self, store: Borrowed) -> None:
+        super().__init__(place_of(store.url))
+        self._store = store
+
+    async def __aenter__(self) -> Self:
+        self._store.handles += 1
+        return await super().__aenter__()
+
+    async def __aexit__(self, *exc: object) -> None:
+        await super().__aexit__(*exc)
+        self._store.handles -= 1
+        if not self._store.handles:
+            self._store.give_back()
+
+
+def _postgres(folder: Path, request: Request) -> Handles:
+    schemas: Schemas = request.getfixturevalue("postgres_schemas")
+    store = schemas.borrow()
+    request.addfinalizer(store.give_back)
+    return lambda: Counted(store)
+
+
+ENGINES: dict[str, Callable[[Path, Request], Handles]] = {
     "memory": _memory,
     "sqlite": _sqlite,
+    "postgres": _postgres,
 }
 """Name: from an empty folder, a factory of unopened handles on one fresh store."""
 
 
 @pytest.fixture(params=list(ENGINES))
-async def open_engine(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[OpenEngine]:
+async def open_engine(request: Request, tmp_path: Path) -> AsyncIterator[OpenEngine]:
     """What the suite asks for: each call opens a handle on the store of this test."""
-    handle = ENGINES[request.param](tmp_path)
+    handle = ENGINES[request.param](tmp_path, request)
     async with AsyncExitStack() as stack:
         yield lambda: stack.enter_async_context(handle())
 
 
 @pytest.fixture(params=list(ENGINES))
-def fresh_engine(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Engine]:
+def fresh_engine(request: Request, tmp_path: Path) -> Callable[[], Engine]:
     """Each call gives an unopened engine on a new and empty store."""
     folders = (tmp_path / str(number) for number in itertools.count())
 
     def fresh() -> Engine:
         folder = next(folders)
         folder.mkdir()
-        return ENGINES[request.param](folder)()
+        return ENGINES[request.param](folder, request)()
 
     return fresh

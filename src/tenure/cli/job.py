@@ -109,8 +109,10 @@ _WORDS = {
     "already_final": "had ended before",
     "not_final": "has not ended",
     "not_found": "not found",
+    "busy": "held by a transaction of its body; try again",
+    "taken": "has a unique key that another job has by now",
 }
-_REFUSED = ("already_final", "not_final")
+_REFUSED = ("already_final", "not_final", "busy", "taken")
 
 
 def _report(result: CancelResult | RequeueResult, *, as_json: bool) -> None:

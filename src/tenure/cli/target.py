@@ -52,7 +52,7 @@ def call(
 ) -> T:
     """Do `work` with the opened service. It must be a store that other processes can reach.
 
-    `creates` tells that a file named by a URL need not be there yet.
+    `creates` tells that the store need not be there yet, so that it is not opened for `work`.
     """
     service, is_app = find(given, show_traceback=show_traceback)
     _check_reach(service)
@@ -60,6 +60,11 @@ def call(
         _check_file(service.url)
 
     async def main() -> T:
+        if creates:
+            try:
+                return await work(service, is_app)
+            finally:
+                await service.close()
         async with service:
             return await work(service, is_app)
 

@@ -66,6 +66,8 @@ class CancelResult(msgspec.Struct, frozen=True):
     requested: tuple[str, ...] = ()
     already_final: tuple[str, ...] = ()
     not_found: tuple[str, ...] = ()
+    busy: tuple[str, ...] = ()
+    """Jobs that stayed as they are because a transaction of their holder has them: try again."""
 
 
 class RequeueResult(msgspec.Struct, frozen=True):

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from tenure.clock import SYSTEM_CLOCK, Clock
 from tenure.engines.protocol import Engine
+from tenure.engines.urls import redact as redact
 from tenure.errors import ConfigurationError
-
-_HIDDEN = "***"
-_SECRET_WORDS = ("pass", "pwd", "secret", "token", "key", "auth", "credential")
-_HOST = re.compile(r"[^:/?#]*(:\d+)?[/?]")
-"""A host with its path or query: an `@` behind it is part of these."""
 
 Maker = Callable[[SplitResult, Clock], Engine]
 
@@ -24,6 +19,8 @@ def open_engine(url: str, *, clock: Clock = SYSTEM_CLOCK) -> Engine:
     - `memory://`: in this process, for tests
     - `sqlite:///jobs.db` (relative to the working directory), `sqlite:////var/lib/app/jobs.db`;
       with `?synchronous=full` or `normal`, and `timeout=` seconds until a call gives up
+    - `postgresql://user@host:5432/database`, with what libpq takes (`?sslmode=require`), and
+      `schema=` (tenure), `prefix=` of the tables' names, `timeout=`, and `connections=` (8) at most
 
     Raises `ConfigurationError` naming what is wrong and what is allowed.
     """
@@ -39,37 +36,20 @@ def open_engine(url: str, *, clock: Clock = SYSTEM_CLOCK) -> Engine:
     return _MAKERS[parts.scheme](parts, clock)
 
 
-def redact(url: str) -> str:
-    """The URL with its passwords hidden, fit to be shown. Takes any text, and never raises.
-
-    Passwords may hold characters that should have been escaped, so what is hidden goes up to the
-    last `@` behind which a host may stand.
-    """
-    scheme, mark, rest = url.partition("://")
-    if not mark:
-        scheme, rest = "", url
-    before, at, after = rest.rpartition("@")
-    if at and not _HOST.match(before):
-        name, colon, _ = before.partition(":")
-        rest = f"{name}{colon}{_HIDDEN if colon else ''}@{after}"
-    rest, _, query = rest.partition("#")[0].partition("?")
-    query = "&".join(_redact_parameter(item) for item in query.split("&") if item)
-    return f"{scheme}{mark}{rest}{'?' if query else ''}{query}"
-
-
-def _redact_parameter(item: str) -> str:
-    name, equals, _ = item.partition("=")
-    secret = any(word in name.lower() for word in _SECRET_WORDS)
-    return f"{name}{equals}{_HIDDEN}" if secret and equals else item
-
-
 def _parameters(parts: SplitResult, allowed: tuple[str, ...]) -> Mapping[str, str]:
     """The query parameters, each at most once and known."""
-    found: dict[str, str] = {}
-    for name, value in parse_qsl(parts.query, keep_blank_values=True):
+    found = _once(parts)
+    for name in found:
         if name not in allowed:
             choice = f"allowed: {', '.join(allowed)}" if allowed else "it takes none"
             raise ConfigurationError(f"{parts.scheme}:// has no parameter {name!r}; {choice}")
+    return found
+
+
+def _once(parts: SplitResult) -> dict[str, str]:
+    """The query parameters, each at most once."""
+    found: dict[str, str] = {}
+    for name, value in parse_qsl(parts.query, keep_blank_values=True):
         if name in found:
             raise ConfigurationError(f"the parameter {name!r} is given twice")
         found[name] = value
@@ -107,6 +87,18 @@ def _sqlite(parts: SplitResult, clock: Clock) -> Engine:
     )
 
 
+def _postgresql(parts: SplitResult, clock: Clock) -> Engine:
+    try:
+        from tenure.engines.postgres import PostgresEngine, place_of
+    except ImportError as error:
+        raise ConfigurationError(
+            f"postgresql:// needs psycopg; install tenure[postgres] ({error})"
+        ) from error
+
+    _once(parts)
+    return PostgresEngine(place_of(parts.geturl()), clock=clock)
+
+
 def _seconds(value: str | None, default: float = 10.0) -> float:
     if value is None:
         return default
@@ -116,4 +108,9 @@ def _seconds(value: str | None, default: float = 10.0) -> float:
         raise ConfigurationError(f"timeout must be a number of seconds, not {value!r}") from None
 
 
-_MAKERS: Mapping[str, Maker] = {"memory": _memory, "sqlite": _sqlite}
+_MAKERS: Mapping[str, Maker] = {
+    "memory": _memory,
+    "sqlite": _sqlite,
+    "postgresql": _postgresql,
+    "postgres": _postgresql,
+}

@@ -360,7 +360,8 @@ class Core(Protocol):
     async def migrate(self) -> int:
         """Create or upgrade the schema; idempotent, safe when several start at once.
 
-        Returns the schema's version.
+        Returns the schema's version. The engine need not be open: where there is no schema yet,
+        it may not be possible to open it.
         """
         ...
 

@@ -15,4 +15,8 @@ def schema_sql(url: str) -> str:
         from tenure.engines.sqlite.connection import migration_sql
 
         return migration_sql()
+    if scheme in ("postgresql", "postgres"):
+        from tenure.engines.postgres import place_of, schema_of
+
+        return schema_of(place_of(url))
     raise ConfigurationError(f"{scheme}:// needs no SQL")

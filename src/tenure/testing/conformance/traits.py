@@ -28,6 +28,9 @@ class TestTraits(Conformance):
         assert version >= 1
         assert await engine.migrate() == version
 
+    async def test_migrating_needs_no_open_handle(self, engine: Engine) -> None:
+        assert await engine.side().migrate() == await engine.migrate()
+
     async def test_what_cannot_be_joined_is_refused(self, engine: Engine) -> None:
         """Also where transactions can be joined: this is no connection of anything."""
         with pytest.raises(ConfigurationError):

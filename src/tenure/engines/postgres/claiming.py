@@ -1,0 +1,234 @@
+"""The arms of a claim.
+
+Mostly there is nothing but due jobs to take, and one statement finds that and takes them. If there
+is more to do, or a claim asks for more, the arms follow each other in one transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from tenure.core.job import JobRow
+from tenure.core.states import State
+from tenure.engines.postgres.rows import to_row
+from tenure.engines.postgres.steps import Ask, Effects, Rows, Steps
+from tenure.engines.protocol import Arm, Claim
+
+_SLACK = 32
+"""How many candidates more than wanted a claim looks at, in case others take some of them now."""
+
+_PAUSES = 3
+"""How often a claim that found nothing but locked jobs looks again."""
+
+
+def is_simple(claim: Claim) -> bool:
+    """Whether one statement may be enough."""
+    return (
+        Arm.DUE in claim.arms
+        and claim.tasks is not None
+        and not claim.ids
+        and not claim.room
+        and (claim.held is None or Arm.RESUME not in claim.arms)
+    )
+
+
+def claim_due(out: Effects, claim: Claim) -> Steps[list[JobRow] | None]:
+    """Take due jobs by one statement; None, and nothing done, if other arms have work before it."""
+    queues = tuple(dict.fromkeys(claim.queues))
+    lanes = [(queue, task) for queue in queues for task in dict.fromkeys(claim.tasks or ())]
+    arms = {name: arm in claim.arms for name, arm in _FIRST.items()}
+    taken, found = yield from _take_lanes(out, claim, queues, lanes, claim.limit, arms)
+    return None if found else taken
+
+
+_FIRST = {"promote": Arm.PROMOTE, "expire": Arm.EXPIRED, "lapsed": Arm.LAPSED}
+
+
+def _take_lanes(
+    out: Effects,
+    claim: Claim,
+    queues: Sequence[str],
+    lanes: Sequence[tuple[str, str]],
+    most: int,
+    arms: Mapping[str, bool],
+) -> Steps[tuple[list[JobRow], bool]]:
+    """Due jobs of lanes, in order; and whether other arms must come first, so that none is taken.
+
+    Where many claims meet, the first candidates are being taken by others: then it looks further.
+    """
+    taken: list[JobRow] = []
+    reach = most + _SLACK
+    values: dict[str, Any] = {
+        **arms,
+        "queues": list(queues),
+        "lane_queues": [queue for queue, _ in lanes],
+        "lane_tasks": [task for _, task in lanes],
+        "owner": claim.owner,
+        "lease": claim.lease,
+        "now": out.now,
+    }
+    pauses = _PAUSES
+    while len(taken) < most:
+        found = yield Ask("claim_due", values | {"most": most - len(taken), "reach": reach})
+        work, seen = found[0][:2]
+        if work:
+            return taken, not taken
+        taken += [to_row(row[2:]) for row in found if row[2] is not None]
+        if seen >= reach:
+            reach *= 4
+        elif taken or not seen or not pauses:
+            break
+        else:  # others have them all locked: to take them, or to change them
+            pauses -= 1
+            yield Ask("pause")
+    taken.sort(key=lambda row: (row.rank, row.id))
+    return taken, False
+
+
+def claim(out: Effects, claim: Claim) -> Steps[list[JobRow]]:
+    """See `Engine.claim`, for any claim. To be run in one transaction."""
+    if claim.limit <= 0:
+        return []
+    queues = tuple(dict.fromkeys(claim.queues))
+    if Arm.PROMOTE in claim.arms:
+        asked = {"queues": list(queues), "most": claim.limit, "now": out.now}
+        for job_id, queue in (yield Ask("promote", asked)):
+            out.changes.append((job_id, queue, State.PENDING, True))
+    if Arm.EXPIRED in claim.arms:
+        yield from expire(out, queues, claim.limit)
+    taken: list[JobRow] = []
+    if Arm.RESUME in claim.arms and claim.held is not None:
+        held = {"owner": claim.owner, "held": list(claim.held), "most": claim.limit}
+        again = yield Ask("resume", held | {"lease": claim.lease, "now": out.now})
+        taken += map(to_row, again)
+    paused = {row[0] for row in (yield Ask("paused_queues"))}
+    moving = tuple(queue for queue in queues if queue not in paused)
+    room = Room(claim.limit - len(taken), claim.room)
+    if Arm.LAPSED in claim.arms and room.left and moving:
+        taken += yield from _take_lapsed(out, claim, moving, room)
+    if Arm.DUE in claim.arms and room.left and moving:
+        taken += yield from _take_due(out, claim, moving, room)
+    return taken
+
+
+def expire(out: Effects, queues: Iterable[str], limit: int) -> Steps[list[str]]:
+    """Expire up to `limit` overdue jobs of these queues; their ids, the first ones first."""
+    asked = {"queues": list(dict.fromkeys(queues)), "most": limit, "now": out.now}
+    ids = [row[0] for row in (yield Ask("expire", asked))]
+    out.changes += [(job_id, "", State.EXPIRED, False) for job_id in ids]
+    return ids
+
+
+class Room:
+    """How many more jobs a claim may take, in all and of each queue."""
+
+    def __init__(self, left: int, of_queue: Mapping[str, int]) -> None:
+        self.left = left
+        self._of_queue = dict(of_queue)
+
+    def of(self, queue: str) -> int:
+        """How many more of this queue."""
+        return max(0, min(self.left, self._of_queue.get(queue, self.left)))
+
+    @property
+    def uneven(self) -> bool:
+        """Whether a queue may have less room than the claim."""
+        return bool(self._of_queue)
+
+    def first(self, candidates: Iterable[Sequence[Any]]) -> list[str]:
+        """The first ones of (place, id, queue) that there is room for."""
+        left, of_queue, ids = self.left, dict(self._of_queue), []
+        for _, job_id, queue in candidates:
+            if left <= 0:
+                break
+            if of_queue.get(queue, 1) > 0:
+                ids.append(job_id)
+                left -= 1
+                if queue in of_queue:
+                    of_queue[queue] -= 1
+        return ids
+
+    def use(self, rows: Iterable[JobRow]) -> None:
+        """These were taken."""
+        for row in rows:
+            self.left -= 1
+            if row.queue in self._of_queue:
+                self._of_queue[row.queue] -= 1
+
+
+def _take_lapsed(
+    out: Effects, claim: Claim, queues: Sequence[str], room: Room
+) -> Steps[list[JobRow]]:
+    candidates = yield Ask(
+        "lapsed_candidates",
+        {
+            "queues": list(queues),
+            "tasks": None if claim.tasks is None else list(claim.tasks),
+            "ids": list(claim.ids) or None,
+            "now": out.now,
+        },
+    )
+    rows = yield from _take_first(out, "take_lapsed", candidates, claim, room)
+    out.hints += [row.id for row in rows]  # whoever held them before
+    return rows
+
+
+def _take_due(out: Effects, claim: Claim, queues: Sequence[str], room: Room) -> Steps[list[JobRow]]:
+    if claim.ids:
+        tasks = None if claim.tasks is None else list(claim.tasks)
+        asked = {"ids": list(claim.ids), "queues": list(queues), "tasks": tasks, "now": out.now}
+        candidates = yield Ask("due_by_id", asked)
+        return (yield from _take_first(out, "take_due", candidates, claim, room))
+    lanes = yield from _lanes(queues, claim.tasks)
+    if not room.uneven:
+        none = dict.fromkeys(_FIRST, False)
+        rows, _ = yield from _take_lanes(out, claim, queues, lanes, room.left, none)
+        return rows
+    return (yield from _take_within(out, claim, lanes, room))
+
+
+def _take_within(
+    out: Effects, claim: Claim, lanes: Sequence[tuple[str, str]], room: Room
+) -> Steps[list[JobRow]]:
+    """Due jobs of lanes whose queues have room of their own."""
+    taken: list[JobRow] = []
+    reach = room.left + _SLACK
+    while room.left > 0:
+        open_lanes = [lane for lane in lanes if room.of(lane[0])]
+        values = {
+            "lane_queues": [q for q, _ in open_lanes],
+            "lane_tasks": [t for _, t in open_lanes],
+        }
+        found = yield Ask("due_candidates", values | {"reach": reach, "now": out.now})
+        rows = yield from _take_first(out, "take_due", found, claim, room)
+        taken += rows
+        if not rows:
+            break
+    taken.sort(key=lambda row: (row.rank, row.id))
+    return taken
+
+
+def _lanes(queues: Sequence[str], tasks: Sequence[str] | None) -> Steps[list[tuple[str, str]]]:
+    if tasks is not None:
+        return [(queue, task) for queue in queues for task in dict.fromkeys(tasks)]
+    found: Rows = yield Ask("ready_lanes", {"queues": list(queues)})
+    return [(queue, task) for queue, task in found]
+
+
+def _take_first(
+    out: Effects, name: str, candidates: Rows, claim: Claim, room: Room
+) -> Steps[list[JobRow]]:
+    """Give the first of these jobs that there is room for, and nobody else takes, to the claim."""
+    taken: list[JobRow] = []
+    while candidates and room.left > 0:
+        ids = room.first(candidates)
+        if not ids:
+            break
+        values = {"ids": ids, "owner": claim.owner, "lease": claim.lease, "now": out.now}
+        rows = {row[0]: to_row(row) for row in (yield Ask(name, values))}
+        room.use(rows.values())
+        taken += [rows[job_id] for job_id in ids if job_id in rows]
+        tried = set(ids)
+        candidates = [candidate for candidate in candidates if candidate[1] not in tried]
+    return taken

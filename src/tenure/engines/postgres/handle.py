@@ -1,0 +1,180 @@
+"""What an open handle has, on the event loop that opened it: connections, flows, wake-ups."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+from tenure.core.insertion import Inserted
+from tenure.core.job import NewJob
+from tenure.core.lease import Beat, Extension
+from tenure.core.outcomes import Settled, Settlement
+from tenure.engines.postgres import inserting, migrating, settling
+from tenure.engines.postgres.flow import Flow
+from tenure.engines.postgres.link import CONFLICTS, STALE, TRIES, Link, translated
+from tenure.engines.postgres.place import Place, PlacedStatements
+from tenure.engines.postgres.pool import Pool
+from tenure.engines.postgres.signalling import Ear, Mouth
+from tenure.engines.postgres.steps import Ask, Effects, Steps
+from tenure.engines.signals import SignalHub
+from tenure.errors import EngineUnavailable
+
+T = TypeVar("T")
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+Work = Callable[[Effects], Steps[T]]
+
+_LISTEN_PATIENCE = 2.0
+
+
+class Handle:
+    """Runs operations, each within the deadline, and tells what they wrote. For one event loop.
+
+    An operation runs in a task of its own: a caller that is cancelled leaves it to end by itself,
+    so that no connection is ever left in the middle of something.
+    """
+
+    def __init__(
+        self, place: Place, statements: PlacedStatements, hub: SignalHub, sender: str
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self._place = place
+        self._hub = hub
+        self._pool = Pool(place, statements)
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self.inserts: Flow[NewJob, Inserted] = Flow(self._insert)
+        self.extends: Flow[Beat, Extension] = Flow(self._extend)
+        self.settles: Flow[Settlement, Settled] = Flow(self._settle)
+        self._mouth = Mouth(sender, self._send)
+        self._ear = Ear(place, statements, hub, sender)
+        self.tell = self._mouth.tell
+
+    async def open(self) -> None:
+        """Make the first connection and check the schema."""
+
+        async def check() -> None:
+            with translated("open", self._place):
+                async with self._pool.link(self._deadline()) as link:
+                    await migrating.check(link, self._place)
+
+        await self.bounded("open", check())
+
+    async def close(self) -> None:
+        """End what is under way, within the deadline, and close the connections."""
+        try:
+            async with asyncio.timeout(self._place.timeout):
+                for flow in (self.inserts, self.extends, self.settles):
+                    await flow.drained()
+                while self._tasks:
+                    await asyncio.wait(self._tasks)
+                await self._mouth.drained()
+        except TimeoutError:
+            pass
+        await self._ear.close()
+        await self._pool.close()
+
+    async def hear(self) -> None:
+        """Hear from now on what other processes tell."""
+        await self._ear.open(min(_LISTEN_PATIENCE, self._place.timeout))
+
+    async def run(self, name: str, work: Work[T], now: int | None, *, whole: bool) -> T:
+        """Run one operation; `whole` in one transaction."""
+        return await self.bounded(name, self._attempt(name, work, now, whole))
+
+    async def flow(self, name: str, answer: asyncio.Future[T]) -> T:
+        """The answer of a flow, within the deadline."""
+        try:
+            await asyncio.wait({answer}, timeout=self._place.timeout)
+            if answer.done():
+                return answer.result()
+        finally:
+            answer.cancel()
+        raise self._late(name)
+
+    async def bounded(self, name: str, work: Coroutine[Any, Any, T]) -> T:
+        """The result of `work`, within the deadline; it goes on if its caller leaves."""
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        await asyncio.wait({task}, timeout=self._place.timeout)
+        if task.done():
+            return task.result()
+        raise self._late(name)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # the caller may have left, and then nobody looks at it
+
+    def _late(self, name: str) -> EngineUnavailable:
+        return EngineUnavailable(
+            f"{name}: {self._place.shown} did not answer within {self._place.timeout:g} s"
+        )
+
+    def _deadline(self) -> float:
+        return self.loop.time() + self._place.timeout
+
+    async def _attempt(self, name: str, work: Work[T], now: int | None, whole: bool) -> T:
+        deadline = self._deadline()
+        with translated(name, self._place):
+            for turn in range(TRIES):
+                out = Effects(now)
+                try:
+                    async with self._pool.link(deadline) as link:
+                        answer = await self._once(link, work(out), whole)
+                except CONFLICTS:
+                    if turn == TRIES - 1:
+                        raise
+                    await asyncio.sleep(0.001 * turn)
+                except STALE:
+                    if turn == TRIES - 1:
+                        raise
+                else:
+                    self._told(out)
+                    return answer
+        raise AssertionError("the last turn returns or raises")
+
+    async def _once(self, link: Link, steps: Steps[T], whole: bool) -> T:
+        try:
+            return await link.run(steps, whole=whole)
+        except STALE:
+            await link.close()  # with all that it has prepared
+            raise
+
+    def _told(self, out: Effects) -> None:
+        signals = out.signals()
+        if signals:
+            self._hub.publish(signals)
+            self._mouth.tell(signals)
+
+    async def _send(self, texts: list[str]) -> None:
+        async with self._pool.link(self._deadline()) as link:
+            await link.ask(Ask("tell", {"channel": self._place.channel, "messages": texts}))
+
+    async def _insert(self, calls: list[Sequence[NewJob]], now: int | None) -> list[list[Inserted]]:
+        def work(out: Effects) -> Steps[list[list[Inserted]]]:
+            distinct = {job.id: job for call in reversed(calls) for job in reversed(call)}
+            created = yield from inserting.insert_plain(out, list(distinct.values())[::-1])
+            return [inserting.answers(call, created) for call in calls]
+
+        whole = sum(map(len, calls)) > inserting.CHUNK
+        return await self._attempt("insert", work, now, whole)
+
+    async def _extend(self, calls: list[Sequence[Beat]], now: int | None) -> list[list[Extension]]:
+        beats = [beat for call in calls for beat in call]
+        answers = await self._attempt("extend", lambda o: settling.extend(o, beats), now, False)
+        return _parted(answers, calls)
+
+    async def _settle(
+        self, calls: list[Sequence[Settlement]], now: int | None
+    ) -> list[list[Settled]]:
+        items = [item for call in calls for item in call]
+        answers = await self._attempt("settle", lambda o: settling.settle(o, items), now, False)
+        return _parted(answers, calls)
+
+
+def _parted(answers: Sequence[Answer], calls: list[Sequence[Item]]) -> list[list[Answer]]:
+    """The answers to all calls as those to each."""
+    left = iter(answers)
+    return [[next(left) for _ in call] for call in calls]

@@ -1,0 +1,115 @@
+"""The connections of one handle, on one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+
+from tenure.engines.postgres.link import Link
+from tenure.engines.postgres.place import Place, PlacedStatements
+from tenure.errors import EngineUnavailable
+
+
+class Pool:
+    """Up to `place.connections` connections, made when needed, the last used one first.
+
+    One that was not left clean is closed, and so is one whose server went away meanwhile: after a
+    restart of the server, the next call gets a new connection.
+    """
+
+    def __init__(self, place: Place, statements: PlacedStatements) -> None:
+        self._place = place
+        self._statements = statements
+        self._idle: list[Link] = []
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._open = 0
+        self._closed = False
+        self._endings: set[asyncio.Task[None]] = set()
+
+    @asynccontextmanager
+    async def link(self, deadline: float) -> AsyncIterator[Link]:
+        """A connection until the block is left; ended, if it still works at the loop's `deadline`.
+
+        Raises `EngineUnavailable` if there is none in time.
+        """
+        loop = asyncio.get_running_loop()
+        link = await self._take(deadline)
+        timer = loop.call_at(deadline, self._end, link)
+        try:
+            yield link
+        finally:
+            timer.cancel()
+            self._give(link)
+
+    async def close(self) -> None:
+        """Close what is idle; what is in use is closed when it is given back."""
+        self._closed = True
+        idle, self._idle = self._idle, []
+        self._open -= len(idle)
+        for link in idle:
+            await link.close()
+        if self._endings:
+            await asyncio.wait(self._endings)
+
+    async def _take(self, deadline: float) -> Link:
+        loop = asyncio.get_running_loop()
+        while True:
+            if self._closed:
+                raise EngineUnavailable(f"the engine on {self._place.shown} is closing")
+            while self._idle:
+                link = self._idle.pop()
+                if link.alive:
+                    return link
+                self._drop(link)
+            left = deadline - loop.time()
+            if left <= 0:
+                raise EngineUnavailable(
+                    f"all {self._place.connections} connections to {self._place.shown} are in use"
+                )
+            if self._open < self._place.connections:
+                return await self._made(left)
+            await self._turn(left)
+
+    async def _made(self, seconds: float) -> Link:
+        self._open += 1
+        try:
+            return await Link.open(self._place, self._statements, seconds)
+        except BaseException:
+            self._open -= 1
+            self._wake()
+            raise
+
+    async def _turn(self, seconds: float) -> None:
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        await asyncio.wait({turn}, timeout=seconds)
+        if not turn.done():
+            turn.cancel()
+
+    def _give(self, link: Link) -> None:
+        if self._closed or not link.clean:
+            self._drop(link)
+        else:
+            self._idle.append(link)
+        self._wake()
+
+    def _wake(self) -> None:
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+
+    def _drop(self, link: Link) -> None:
+        self._open -= 1
+        self._spawn(link.close())
+
+    def _end(self, link: Link) -> None:
+        self._spawn(link.abandon())
+
+    def _spawn(self, work: Coroutine[object, object, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._endings.add(task)
+        task.add_done_callback(self._endings.discard)

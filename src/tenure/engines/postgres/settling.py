@@ -1,0 +1,181 @@
+"""What holders of leases write: beats and settlements. Each answers for itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from tenure.core.columns import to_column_values
+from tenure.core.lease import Beat, Busy, Extended, Extension, Lost
+from tenure.core.outcomes import Change, Settled, Settlement, Verdict
+from tenure.core.states import State, check
+from tenure.engines.postgres.steps import Ask, Effects, Steps
+
+CHUNK = 1000
+"""How many rows one statement locks."""
+
+
+class Fence(NamedTuple):
+    """What decides about a write that shows a token. `over`: the lease ran out."""
+
+    token: int
+    owner: str | None
+    state: State
+    cancel_requested: bool
+    over: bool
+
+
+def extend(out: Effects, beats: Sequence[Beat]) -> Steps[list[Extension]]:
+    """See `Engine.extend`. `Busy` also for a row that is locked for a moment only."""
+    answers: list[Extension | None] = [None] * len(beats)
+    for wave in waves(beats):
+        flags = yield from _prolong(out, [beats[place] for place in wave])
+        missing = [place for place in wave if beats[place].id not in flags]
+        fences = yield from _fences(out, [beats[place].id for place in missing])
+        over = [job_id for job_id, fence in fences.items() if fence.over]
+        locked = yield from _locked(over)
+        for place in wave:
+            beat = beats[place]
+            if beat.id in flags:
+                answers[place] = Extended(beat.seconds, flags[beat.id])
+            else:
+                answers[place] = _refused(beat, fences.get(beat.id), locked)
+    return [answer for answer in answers if answer is not None]
+
+
+def _prolong(out: Effects, beats: Sequence[Beat]) -> Steps[dict[str, bool]]:
+    progress = [to_column_values({"progress": beat.progress})["progress"] for beat in beats]
+    found = yield Ask(
+        "extend",
+        {
+            "ids": [beat.id for beat in beats],
+            "tokens": [beat.token for beat in beats],
+            "owners": [beat.owner for beat in beats],
+            "lengths": [round(beat.seconds * 1_000_000) for beat in beats],
+            "progress": progress,
+            "now": out.now,
+        },
+    )
+    return dict(found)
+
+
+def _refused(beat: Beat, fence: Fence | None, locked: set[str]) -> Extension:
+    if fence is None:
+        return Lost("gone")
+    if (fence.token, fence.owner) != (beat.token, beat.owner):
+        return Lost("taken")
+    if fence.state is not State.RUNNING:
+        return Lost("settled")
+    if fence.over and beat.id not in locked:
+        return Lost("lapsed")
+    return Busy(fence.cancel_requested)
+
+
+def _locked(ids: Sequence[str]) -> Steps[set[str]]:
+    """Those of these jobs that somebody has locked: a holder's own transaction keeps the job."""
+    if not ids:
+        return set()
+    found = yield Ask("unlocked", {"ids": list(ids)})
+    return set(ids) - {row[0] for row in found}
+
+
+def settle(out: Effects, settlements: Sequence[Settlement]) -> Steps[list[Settled]]:
+    """See `Engine.settle`. `BUSY` also for a row that is locked for a moment only."""
+    answers: list[Settled | None] = [None] * len(settlements)
+    for wave in waves(settlements):
+        left = list(wave)
+        # Mostly nobody asked to cancel; those that somebody did are known by a second look.
+        for asked in (False, True):
+            applied = yield from _apply(out, [settlements[place] for place in left], asked=asked)
+            for place in left:
+                item = settlements[place]
+                if item.id in applied:
+                    change = item.if_cancel_requested if asked else item.next
+                    answers[place] = Settled(item.id, Verdict.APPLIED, change.state, change.event)
+            left = [place for place in left if answers[place] is None]
+            fences = yield from _fences(out, [settlements[place].id for place in left])
+            for place in left:
+                answers[place] = _verdict(settlements[place], fences.get(settlements[place].id))
+            left = [place for place in left if _flagged(settlements[place], fences)]
+            if not left:
+                break
+    return [answer for answer in answers if answer is not None]
+
+
+def _flagged(item: Settlement, fences: dict[str, Fence]) -> bool:
+    fence = fences.get(item.id)
+    return fence is not None and fence.cancel_requested and fence.state is State.RUNNING
+
+
+def _apply(out: Effects, items: Sequence[Settlement], *, asked: bool) -> Steps[set[str]]:
+    """Write the branches that belong to this value of the cancel flag; the ids of those written."""
+    final: list[tuple[Settlement, Change]] = []
+    pending: list[tuple[Settlement, Change]] = []
+    for item in items:
+        change = item.if_cancel_requested if asked else item.next
+        check(State.RUNNING, change.event, change.state)
+        (final if change.state.final else pending).append((item, change))
+    applied: set[str] = set()
+    if final:
+        values = _arrays(final, asked) | {"states": [str(c.state) for _, c in final]}
+        states = {item.id: change.state for item, change in final}
+        for (job_id,) in (yield Ask("settle_final", values | {"now": out.now})):
+            out.changes.append((job_id, "", states[job_id], False))
+            applied.add(job_id)
+    if pending:
+        values = _arrays(pending, asked) | {"delays": [c.delay for _, c in pending]}
+        for job_id, queue in (yield Ask("settle_pending", values | {"now": out.now})):
+            out.changes.append((job_id, queue, State.PENDING, True))
+            applied.add(job_id)
+    return applied
+
+
+def _arrays(items: Sequence[tuple[Settlement, Change]], asked: bool) -> dict[str, Any]:
+    columns = [
+        to_column_values({"error": change.error, "errors": change.errors}) for _, change in items
+    ]
+    return {
+        "ids": [item.id for item, _ in items],
+        "tokens": [item.token for item, _ in items],
+        "owners": [item.owner for item, _ in items],
+        # None: either branch writes the same, so the flag does not matter.
+        "flags": [None if i.next == i.if_cancel_requested else asked for i, _ in items],
+        "failures": [change.failures for _, change in items],
+        "lapses": [change.lapses for _, change in items],
+        "releases": [change.releases for _, change in items],
+        "results": [change.result for _, change in items],
+        "error": [column["error"] for column in columns],
+        "errors": [column["errors"] for column in columns],
+    }
+
+
+def _verdict(item: Settlement, fence: Fence | None) -> Settled:
+    if fence is None:
+        return Settled(item.id, Verdict.LOST)
+    if (fence.token, fence.owner) != (item.token, item.owner):
+        return Settled(item.id, Verdict.LOST, fence.state)
+    if fence.state is not State.RUNNING:
+        return Settled(item.id, Verdict.ALREADY, fence.state)
+    return Settled(item.id, Verdict.BUSY, fence.state)
+
+
+def _fences(out: Effects, ids: Sequence[str]) -> Steps[dict[str, Fence]]:
+    if not ids:
+        return {}
+    found = yield Ask("fences", {"ids": list(ids), "now": out.now})
+    return {row[0]: Fence(row[1], row[2], State(row[3]), row[4], bool(row[5])) for row in found}
+
+
+def waves(items: Iterable[Any]) -> list[list[int]]:
+    """Places of the items in groups of at most `CHUNK`, no id twice in a group, in order."""
+    found: list[list[int]] = []
+    last: dict[str, int] = {}
+    for place, item in enumerate(items):
+        wave = last.get(item.id, -1) + 1
+        while wave < len(found) and len(found[wave]) >= CHUNK:
+            wave += 1
+        if wave == len(found):
+            found.append([])
+        found[wave].append(place)
+        last[item.id] = wave
+    return found

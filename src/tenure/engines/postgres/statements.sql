@@ -1,0 +1,714 @@
+-- Every statement that the engine runs. Names in braces are those of tables, with their schema and
+-- prefix; `now` in braces is the store's clock, or the instant that a call was given. Columns are
+-- listed, never `*`: a later schema has more of them. Rows come as tenure.core.job.JobRow has them.
+--
+-- A condition on the state that stands beside ids is written as `state || ''`, so that only the
+-- primary key can serve it: after statistics of a moment in which nothing ran, PostgreSQL would
+-- rather read the whole index of running jobs, and be wrong by orders of magnitude.
+
+-- name: clock
+-- The store's time.
+SELECT {now};
+
+-- name: known_ids
+-- Which of these ids are taken.
+SELECT id FROM {jobs} WHERE id = ANY(%(ids)s::text[])
+UNION ALL SELECT id FROM {finished} WHERE id = ANY(%(ids)s::text[]);
+
+-- name: insert_plain
+-- New rows without key and tick, as tenure.core.job.new_row says; the ids of those that are new.
+-- That an id is in neither table is asked of one snapshot, so a job that ends meanwhile is seen.
+WITH clock AS MATERIALIZED (SELECT {now} AS now),
+asked AS (
+    SELECT a.*, clock.now,
+        CASE WHEN a.run_at IS NULL THEN clock.now + a.delay ELSE greatest(a.run_at, clock.now) END
+            AS due
+    FROM clock, unnest(
+        %(id)s::text[], %(task)s::text[], %(queue)s::text[], %(priority)s::integer[],
+        %(payload)s::bytea[], %(codec)s::text[], %(delay)s::bigint[], %(run_at)s::bigint[],
+        %(expires_in)s::bigint[], %(expires_at)s::bigint[], %(max_attempts)s::integer[],
+        %(max_lapses)s::integer[], %(max_interruptions)s::integer[],
+        %(timeout)s::double precision[], %(retry)s::text[], %(tags)s::text[], %(headers)s::text[],
+        %(metadata)s::text[], %(description)s::text[], %(actor)s::text[]
+    ) AS a (
+        id, task, queue, priority, payload, codec, delay, run_at, expires_in, expires_at,
+        max_attempts, max_lapses, max_interruptions, timeout, retry, tags, headers, metadata,
+        description, actor
+    )
+)
+INSERT INTO {jobs} (
+    id, task, queue, priority, rank, ready, state, token, claims, failures, max_attempts, lapses,
+    max_lapses, releases, max_interruptions, available_at, expires_at, timeout, retry,
+    cancel_requested, payload, codec, payload_size, created_at, queued_at, tags, headers,
+    metadata, description, actor
+)
+SELECT
+    id, task, queue, priority, due - priority::bigint * 3600000000, due <= now, 'pending', 0, 0, 0,
+    max_attempts, 0, max_lapses, 0, max_interruptions, due,
+    CASE WHEN expires_in IS NULL THEN expires_at ELSE now + expires_in END, timeout, retry,
+    false, payload, codec, length(payload), now, due, tags, headers, metadata, description, actor
+FROM asked
+WHERE (SELECT true FROM {jobs} j WHERE j.id = asked.id) IS NULL
+    AND (SELECT true FROM {finished} f WHERE f.id = asked.id) IS NULL
+ON CONFLICT (id) DO NOTHING
+RETURNING id;
+
+-- name: insert_row
+-- One new row, all columns.
+INSERT INTO {jobs} ({columns}) VALUES ({values});
+
+-- name: insert_finished
+-- One new row that has ended already.
+INSERT INTO {finished} ({columns}) VALUES ({values});
+
+-- name: claim_due
+-- Take up to `most` jobs of these lanes in claim order, if no other arm has work to do first. Looks
+-- at `reach` candidates; says how many there were, so that a claim among many others looks further.
+WITH clock AS MATERIALIZED (SELECT {now} AS now),
+work AS MATERIALIZED (
+    SELECT
+        %(promote)s AND EXISTS (
+            SELECT FROM unnest(%(queues)s::text[]) AS q (queue), clock WHERE clock.now >= (
+                SELECT min(j.available_at) FROM {jobs} j
+                WHERE j.state = 'pending' AND NOT j.ready AND j.queue = q.queue
+            )
+        ) OR %(expire)s AND EXISTS (
+            SELECT FROM unnest(%(queues)s::text[]) AS q (queue), clock WHERE clock.now >= (
+                SELECT min(j.expires_at) FROM {jobs} j
+                WHERE j.state = 'pending' AND j.expires_at IS NOT NULL AND j.queue = q.queue
+            )
+        ) OR %(lapsed)s AND EXISTS (
+            SELECT FROM {jobs} j, clock
+            WHERE j.state = 'running' AND j.queue = ANY(%(queues)s::text[])
+                AND j.lease_until <= clock.now
+        ) AS found
+),
+seen AS MATERIALIZED (
+    SELECT c.id, c.rank, l.queue, l.task
+    FROM work CROSS JOIN unnest(%(lane_queues)s::text[], %(lane_tasks)s::text[]) AS l (queue, task)
+    CROSS JOIN LATERAL (
+        SELECT j.id, j.rank FROM {jobs} j
+        WHERE j.state = 'pending' AND j.ready AND j.queue = l.queue AND j.task = l.task
+            AND (j.expires_at IS NULL OR j.expires_at > (SELECT now FROM clock))
+        ORDER BY j.rank, j.id LIMIT %(reach)s::bigint
+    ) c
+    WHERE NOT work.found
+        AND NOT EXISTS (SELECT FROM {queues} p WHERE p.queue = l.queue AND p.paused)
+    ORDER BY c.rank, c.id LIMIT %(reach)s::bigint
+),
+free AS MATERIALIZED (
+    SELECT j.id FROM seen JOIN {jobs} j ON j.id = seen.id
+    WHERE j.state || '' = 'pending' AND j.ready AND j.queue || '' = seen.queue
+        AND j.task || '' = seen.task AND j.rank + 0 = seen.rank
+        AND (j.expires_at IS NULL OR j.expires_at > (SELECT now FROM clock))
+    ORDER BY seen.rank, seen.id LIMIT %(most)s::bigint
+    FOR NO KEY UPDATE OF j SKIP LOCKED
+),
+taken AS (
+    UPDATE {jobs} j SET
+        state = 'running', ready = false, token = greatest(j.token + 1, clock.now),
+        owner = %(owner)s::text, lease_until = clock.now + %(lease)s::bigint, claims = j.claims + 1,
+        started_at = clock.now,
+        unique_key = CASE WHEN j.unique_until = 'started' THEN NULL ELSE j.unique_key END,
+        unique_until = CASE WHEN j.unique_until = 'started' THEN NULL ELSE j.unique_until END
+    FROM free, clock WHERE j.id = free.id
+    RETURNING {j_columns}
+)
+SELECT work.found, (SELECT count(*) FROM seen), {t_columns}
+FROM work LEFT JOIN taken t ON true;
+
+-- name: ready_lanes
+-- Every task name with a ready job in these queues: a skip scan, one step per name.
+WITH RECURSIVE lane (queue, task) AS (
+    SELECT q.queue, (
+        SELECT min(j.task) FROM {jobs} j
+        WHERE j.state = 'pending' AND j.ready AND j.queue = q.queue
+    ) FROM unnest(%(queues)s::text[]) AS q (queue)
+    UNION ALL
+    SELECT lane.queue, (
+        SELECT min(j.task) FROM {jobs} j
+        WHERE j.state = 'pending' AND j.ready AND j.queue = lane.queue AND j.task > lane.task
+    ) FROM lane WHERE lane.task IS NOT NULL
+)
+SELECT queue, task FROM lane WHERE task IS NOT NULL;
+
+-- name: due_candidates
+-- Ready jobs of these lanes in claim order, to be chosen from by the room of their queues.
+WITH clock AS MATERIALIZED (SELECT {now} AS now)
+SELECT c.rank, c.id, l.queue
+FROM unnest(%(lane_queues)s::text[], %(lane_tasks)s::text[]) AS l (queue, task)
+CROSS JOIN LATERAL (
+    SELECT j.id, j.rank FROM {jobs} j
+    WHERE j.state = 'pending' AND j.ready AND j.queue = l.queue AND j.task = l.task
+        AND (j.expires_at IS NULL OR j.expires_at > (SELECT now FROM clock))
+    ORDER BY j.rank, j.id LIMIT %(reach)s::bigint
+) c
+ORDER BY c.rank, c.id;
+
+-- name: due_by_id
+-- The same among these ids only; tasks NULL means every name.
+WITH clock AS MATERIALIZED (SELECT {now} AS now)
+SELECT j.rank, j.id, j.queue FROM {jobs} j, clock
+WHERE j.id = ANY(%(ids)s::text[]) AND j.state || '' = 'pending' AND j.ready
+    AND (j.expires_at IS NULL OR j.expires_at > clock.now)
+    AND j.queue || '' = ANY(%(queues)s::text[])
+    AND (%(tasks)s::text[] IS NULL OR j.task || '' = ANY(%(tasks)s::text[]))
+ORDER BY j.rank, j.id;
+
+-- name: take_due
+-- Take those of these pending jobs that nobody else takes, as rules.claimed_values says.
+WITH clock AS MATERIALIZED (SELECT {now} AS now),
+free AS MATERIALIZED (
+    SELECT j.id FROM {jobs} j
+    WHERE j.id = ANY(%(ids)s::text[]) AND j.state || '' = 'pending' AND j.ready
+    ORDER BY j.id FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE {jobs} j SET
+    state = 'running', ready = false, token = greatest(j.token + 1, clock.now),
+    owner = %(owner)s::text, lease_until = clock.now + %(lease)s::bigint, claims = j.claims + 1,
+    started_at = clock.now,
+    unique_key = CASE WHEN j.unique_until = 'started' THEN NULL ELSE j.unique_key END,
+    unique_until = CASE WHEN j.unique_until = 'started' THEN NULL ELSE j.unique_until END
+FROM free, clock WHERE j.id = free.id
+RETURNING {j_columns};
+
+-- name: lapsed_candidates
+-- Running jobs whose lease ran out, the longest ago first; ids or tasks NULL means all.
+WITH clock AS MATERIALIZED (SELECT {now} AS now)
+SELECT j.lease_until, j.id, j.queue FROM {jobs} j, clock
+WHERE j.state = 'running' AND j.lease_until <= clock.now AND j.queue = ANY(%(queues)s::text[])
+    AND (%(tasks)s::text[] IS NULL OR j.task = ANY(%(tasks)s::text[]))
+    AND (%(ids)s::text[] IS NULL OR j.id = ANY(%(ids)s::text[]))
+ORDER BY j.lease_until, j.id;
+
+-- name: take_lapsed
+-- Take those of these running jobs over whose lease is still out, and that nobody else takes. A row
+-- that its holder's own transaction locks is passed over: its holder lives.
+WITH clock AS MATERIALIZED (SELECT {now} AS now),
+free AS MATERIALIZED (
+    SELECT j.id FROM {jobs} j, clock
+    WHERE j.id = ANY(%(ids)s::text[]) AND j.state || '' = 'running' AND j.lease_until <= clock.now
+    ORDER BY j.id FOR NO KEY UPDATE OF j SKIP LOCKED
+)
+UPDATE {jobs} j SET
+    token = greatest(j.token + 1, clock.now), owner = %(owner)s::text,
+    lease_until = clock.now + %(lease)s::bigint, claims = j.claims + 1, lapses = j.lapses + 1,
+    started_at = clock.now
+FROM free, clock WHERE j.id = free.id
+RETURNING {j_columns};
+
+-- name: resume
+-- Repeat a claim to its owner, but for what it holds: the token stays, the lease starts anew.
+WITH clock AS MATERIALIZED (SELECT {now} AS now),
+mine AS MATERIALIZED (
+    SELECT j.id, j.lease_until FROM {jobs} j
+    WHERE j.state = 'running' AND j.owner = %(owner)s::text AND j.id <> ALL(%(held)s::text[])
+    ORDER BY j.lease_until, j.id LIMIT %(most)s::bigint
+    FOR NO KEY UPDATE SKIP LOCKED
+),
+resumed AS (
+    UPDATE {jobs} j SET lease_until = clock.now + %(lease)s::bigint
+    FROM mine, clock WHERE j.id = mine.id
+    RETURNING mine.lease_until AS until, {j_columns}
+)
+SELECT {t_columns} FROM resumed t ORDER BY t.until, t.id;
+
+-- name: promote
+-- The first jobs of these queues whose time has come may be claimed. What another claim promotes at
+-- this moment is left to it.
+WITH clock AS MATERIALIZED (SELECT {now} AS now),
+due AS MATERIALIZED (
+    SELECT w.id FROM unnest(%(queues)s::text[]) AS q (queue) CROSS JOIN LATERAL (
+        SELECT j.id, j.available_at FROM {jobs} j
+        WHERE j.state = 'pending' AND NOT j.ready AND j.queue = q.queue
+            AND j.available_at <= (SELECT now FROM clock)
+        ORDER BY j.available_at, j.id LIMIT %(most)s::bigint
+    ) w
+    ORDER BY w.available_at, w.id LIMIT %(most)s::bigint
+),
+free AS MATERIALIZED (
+    SELECT j.id FROM due JOIN {jobs} j ON j.id = due.id
+    WHERE j.state || '' = 'pending' AND NOT j.ready AND j.available_at + 0 <= (SELECT now FROM clock)
+    ORDER BY j.id FOR NO KEY UPDATE OF j SKIP LOCKED
+)
+UPDATE {jobs} j SET ready = true, queued_at = j.available_at
+FROM free WHERE j.id = free.id
+RETURNING j.id, j.queue;
+
+-- name: overdue_queues
+-- Every queue that holds a pending job which can expire: a skip scan, one step per queue.
+WITH RECURSIVE lane (queue) AS (
+    SELECT min(j.queue) FROM {jobs} j WHERE j.state = 'pending' AND j.expires_at IS NOT NULL
+    UNION ALL
+    SELECT (
+        SELECT min(j.queue) FROM {jobs} j
+        WHERE j.state = 'pending' AND j.expires_at IS NOT NULL AND j.queue > lane.queue
+    ) FROM lane WHERE lane.queue IS NOT NULL
+)
+SELECT queue FROM lane WHERE queue IS NOT NULL;
+
+-- name: expire
+-- The first pending jobs of these queues whose expires_at passed were not started in time.
+WITH clock AS MATERIALIZED (SELECT {now} AS now),
+due AS MATERIALIZED (
+    SELECT o.id, o.expires_at FROM unnest(%(queues)s::text[]) AS q (queue) CROSS JOIN LATERAL (
+        SELECT j.id, j.expires_at FROM {jobs} j
+        WHERE j.state = 'pending' AND j.expires_at IS NOT NULL AND j.queue = q.queue
+            AND j.expires_at <= (SELECT now FROM clock)
+        ORDER BY j.expires_at, j.id LIMIT %(most)s::bigint
+    ) o
+    ORDER BY o.expires_at, o.id LIMIT %(most)s::bigint
+),
+free AS MATERIALIZED (
+    SELECT j.id, due.expires_at FROM due JOIN {jobs} j ON j.id = due.id
+    WHERE j.state || '' = 'pending' AND j.expires_at + 0 <= (SELECT now FROM clock)
+    ORDER BY j.id FOR UPDATE OF j SKIP LOCKED
+),
+gone AS (
+    DELETE FROM {jobs} j USING free, clock WHERE j.id = free.id
+    RETURNING {j_columns}, clock.now
+),
+ended AS (
+    INSERT INTO {finished} ({columns})
+    SELECT {expired_columns} FROM gone
+    RETURNING id, expires_at
+)
+SELECT id FROM ended ORDER BY expires_at, id;
+
+-- name: extend
+-- Prolong leases that have not run out; the cancel flags of those that were prolonged.
+WITH clock AS MATERIALIZED (SELECT {now} AS now),
+held AS MATERIALIZED (
+    SELECT a.* FROM unnest(
+        %(ids)s::text[], %(tokens)s::bigint[], %(owners)s::text[], %(lengths)s::bigint[],
+        %(progress)s::text[]
+    ) AS a (id, token, owner, length, progress)
+    JOIN {jobs} j ON j.id = a.id
+    WHERE j.token = a.token AND j.owner = a.owner AND j.state || '' = 'running'
+        AND j.lease_until > (SELECT now FROM clock)
+    ORDER BY j.id FOR NO KEY UPDATE OF j SKIP LOCKED
+)
+UPDATE {jobs} j SET
+    lease_until = clock.now + held.length, progress = coalesce(held.progress, j.progress)
+FROM held, clock WHERE j.id = held.id
+RETURNING j.id, j.cancel_requested;
+
+-- name: settle_final
+-- End attempts, and with them jobs, where their holder still holds them and the cancel flag does
+-- not ask for the other branch; the ids of those that ended.
+WITH clock AS MATERIALIZED (SELECT {now} AS now),
+held AS MATERIALIZED (
+    SELECT a.* FROM unnest(
+        %(ids)s::text[], %(tokens)s::bigint[], %(owners)s::text[], %(flags)s::boolean[],
+        %(states)s::text[], %(failures)s::integer[], %(lapses)s::integer[],
+        %(releases)s::integer[], %(results)s::bytea[], %(error)s::text[], %(errors)s::text[]
+    ) AS a (
+        id, token, owner, flag, state, failures, lapses, releases, result, error, errors
+    )
+    JOIN {jobs} j ON j.id = a.id
+    WHERE j.token = a.token AND j.owner = a.owner AND j.state || '' = 'running'
+        AND (a.flag IS NULL OR j.cancel_requested = a.flag)
+    ORDER BY j.id FOR UPDATE OF j SKIP LOCKED
+),
+gone AS (
+    DELETE FROM {jobs} j USING held, clock WHERE j.id = held.id
+    RETURNING {j_columns}, held.state AS to_state, held.failures AS to_failures,
+        held.lapses AS to_lapses, held.releases AS to_releases, held.result AS to_result,
+        held.error AS to_error, held.errors AS to_errors, clock.now
+)
+INSERT INTO {finished} ({columns})
+SELECT {settled_columns} FROM gone
+RETURNING id;
+
+-- name: settle_pending
+-- End attempts whose jobs wait for their next one; the ids and queues of those that do.
+WITH clock AS MATERIALIZED (SELECT {now} AS now),
+held AS MATERIALIZED (
+    SELECT a.*, least(clock.now + a.delay, 253402300799999999) AS due
+    FROM clock, unnest(
+        %(ids)s::text[], %(tokens)s::bigint[], %(owners)s::text[], %(flags)s::boolean[],
+        %(delays)s::bigint[], %(failures)s::integer[], %(lapses)s::integer[],
+        %(releases)s::integer[], %(results)s::bytea[], %(error)s::text[], %(errors)s::text[]
+    ) AS a (
+        id, token, owner, flag, delay, failures, lapses, releases, result, error, errors
+    )
+    JOIN {jobs} j ON j.id = a.id
+    WHERE j.token = a.token AND j.owner = a.owner AND j.state || '' = 'running'
+        AND (a.flag IS NULL OR j.cancel_requested = a.flag)
+    ORDER BY j.id FOR NO KEY UPDATE OF j SKIP LOCKED
+)
+UPDATE {jobs} j SET
+    state = 'pending', failures = held.failures, lapses = held.lapses, releases = held.releases,
+    result = held.result, error = held.error, errors = held.errors, lease_until = NULL,
+    ready = held.delay = 0, available_at = held.due, queued_at = held.due,
+    rank = held.due - j.priority::bigint * 3600000000, finished_at = NULL
+FROM held WHERE j.id = held.id
+RETURNING j.id, j.queue;
+
+-- name: fences
+-- What decides about writes that show a token, for those of them that did not take effect.
+SELECT id, token, owner, state, cancel_requested, lease_until <= {now}
+FROM {jobs} WHERE id = ANY(%(ids)s::text[])
+UNION ALL
+SELECT id, token, owner, state, cancel_requested, false
+FROM {finished} WHERE id = ANY(%(ids)s::text[]);
+
+-- name: unlocked
+-- Those of these living jobs that nobody has locked.
+SELECT id FROM {jobs} WHERE id = ANY(%(ids)s::text[]) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED;
+
+-- name: hold
+-- Lock the row of a running job for its holder.
+SELECT id FROM {jobs}
+WHERE id = %(id)s::text AND token = %(token)s::bigint AND owner = %(owner)s::text
+    AND state || '' = 'running'
+FOR NO KEY UPDATE;
+
+-- name: rows
+-- These jobs.
+SELECT {columns} FROM {jobs} WHERE id = ANY(%(ids)s::text[])
+UNION ALL SELECT {columns} FROM {finished} WHERE id = ANY(%(ids)s::text[]);
+
+-- name: lock_living
+-- Those of these living jobs that nobody else has locked, to be written or removed.
+SELECT {columns} FROM {jobs} WHERE id = ANY(%(ids)s::text[])
+ORDER BY id FOR UPDATE SKIP LOCKED;
+
+-- name: await_living
+-- These living jobs, locked as soon as others let them go.
+SELECT {columns} FROM {jobs} WHERE id = ANY(%(ids)s::text[]) ORDER BY id FOR UPDATE;
+
+-- name: lock_finished
+-- These jobs that ended, locked.
+SELECT {columns} FROM {finished} WHERE id = ANY(%(ids)s::text[]) ORDER BY id FOR UPDATE;
+
+-- name: lock_lapsed
+-- Running jobs whose lease ran out, in every queue, the longest ago first, locked.
+WITH clock AS MATERIALIZED (SELECT {now} AS now)
+SELECT clock.now, {j_columns} FROM {jobs} j, clock
+WHERE j.state = 'running' AND j.lease_until <= clock.now
+ORDER BY j.lease_until, j.id LIMIT %(most)s::bigint
+FOR UPDATE OF j SKIP LOCKED;
+
+-- name: write_row
+-- All columns of one living job, for the rare steps that are computed from its whole row.
+UPDATE {jobs} SET ({columns}) = ROW ({values}) WHERE id = %(id)s::text;
+
+-- name: remove_living
+-- Take these jobs out of those that live.
+DELETE FROM {jobs} WHERE id = ANY(%(ids)s::text[]);
+
+-- name: remove_finished
+-- Take these jobs out of those that ended.
+DELETE FROM {finished} WHERE id = ANY(%(ids)s::text[]);
+
+-- name: request_cancel
+-- Ask the holders of these running jobs to stop.
+UPDATE {jobs} SET cancel_requested = true
+WHERE id = ANY(%(ids)s::text[]) AND state || '' = 'running';
+
+-- name: pause
+-- A moment for others to end what they do.
+SELECT pg_sleep(0.01);
+
+-- name: next_due_in_lanes
+-- Microseconds until the first job of these queues and tasks is due.
+WITH clock AS MATERIALIZED (SELECT {now} AS now)
+SELECT min(CASE
+    WHEN (
+        SELECT min(j.rank) FROM {jobs} j
+        WHERE j.state = 'pending' AND j.ready AND j.queue = q.queue AND j.task = t.task
+    ) IS NOT NULL THEN 0
+    ELSE (
+        SELECT greatest(0, min(j.available_at) - clock.now) FROM {jobs} j
+        WHERE j.state = 'pending' AND NOT j.ready AND j.queue = q.queue AND j.task = t.task
+        HAVING min(j.available_at) IS NOT NULL
+    )
+END)
+FROM clock, unnest(%(queues)s::text[]) AS q (queue), unnest(%(tasks)s::text[]) AS t (task)
+WHERE NOT EXISTS (SELECT FROM {queues} p WHERE p.queue = q.queue AND p.paused);
+
+-- name: next_due_in_queues
+-- The same for every task name.
+WITH clock AS MATERIALIZED (SELECT {now} AS now)
+SELECT min(CASE
+    WHEN (
+        SELECT min(j.task) FROM {jobs} j
+        WHERE j.state = 'pending' AND j.ready AND j.queue = q.queue
+    ) IS NOT NULL THEN 0
+    ELSE (
+        SELECT greatest(0, min(j.available_at) - clock.now) FROM {jobs} j
+        WHERE j.state = 'pending' AND NOT j.ready AND j.queue = q.queue
+        HAVING min(j.available_at) IS NOT NULL
+    )
+END)
+FROM clock, unnest(%(queues)s::text[]) AS q (queue)
+WHERE NOT EXISTS (SELECT FROM {queues} p WHERE p.queue = q.queue AND p.paused);
+
+-- name: find
+-- A page of matching jobs before an id, newest first; a NULL list matches all.
+SELECT {columns} FROM (
+    (
+        SELECT {columns} FROM {jobs}
+        WHERE id < %(before)s::text
+            AND (%(states)s::text[] IS NULL OR state || '' = ANY(%(states)s::text[]))
+            AND (%(tasks)s::text[] IS NULL OR task || '' = ANY(%(tasks)s::text[]))
+            AND (%(queues)s::text[] IS NULL OR queue || '' = ANY(%(queues)s::text[]))
+        ORDER BY id DESC LIMIT %(most)s::bigint
+    ) UNION ALL (
+        SELECT {columns} FROM {finished}
+        WHERE id < %(before)s::text
+            AND (%(states)s::text[] IS NULL OR state || '' = ANY(%(states)s::text[]))
+            AND (%(tasks)s::text[] IS NULL OR task || '' = ANY(%(tasks)s::text[]))
+            AND (%(queues)s::text[] IS NULL OR queue || '' = ANY(%(queues)s::text[]))
+        ORDER BY id DESC LIMIT %(most)s::bigint
+    )
+) AS both_kinds
+ORDER BY id DESC LIMIT %(most)s::bigint;
+
+-- name: find_by_id
+-- The same among these ids only.
+SELECT {columns} FROM (
+    SELECT {columns} FROM {jobs} WHERE id = ANY(%(ids)s::text[])
+    UNION ALL SELECT {columns} FROM {finished} WHERE id = ANY(%(ids)s::text[])
+) AS both_kinds
+WHERE id < %(before)s::text
+    AND (%(states)s::text[] IS NULL OR state = ANY(%(states)s::text[]))
+    AND (%(tasks)s::text[] IS NULL OR task = ANY(%(tasks)s::text[]))
+    AND (%(queues)s::text[] IS NULL OR queue = ANY(%(queues)s::text[]))
+ORDER BY id DESC LIMIT %(most)s::bigint;
+
+-- name: stats
+-- The depth of every queue, or of these. Reads both tables: never on a hot path.
+WITH clock AS MATERIALIZED (SELECT {now} AS now),
+both_kinds AS (
+    SELECT queue, state, available_at, lease_until FROM {jobs}
+    WHERE %(queues)s::text[] IS NULL OR queue = ANY(%(queues)s::text[])
+    UNION ALL
+    SELECT queue, state, available_at, lease_until FROM {finished}
+    WHERE %(queues)s::text[] IS NULL OR queue = ANY(%(queues)s::text[])
+)
+SELECT queue,
+    count(*) FILTER (WHERE state = 'pending' AND available_at <= now),
+    count(*) FILTER (WHERE state = 'pending' AND available_at > now),
+    count(*) FILTER (WHERE state = 'running'),
+    count(*) FILTER (WHERE state = 'running' AND lease_until <= now),
+    count(*) FILTER (WHERE state = 'completed'), count(*) FILTER (WHERE state = 'failed'),
+    count(*) FILTER (WHERE state = 'cancelled'), count(*) FILTER (WHERE state = 'expired'),
+    max(now) - min(available_at) FILTER (WHERE state = 'pending' AND available_at <= now)
+FROM both_kinds, clock GROUP BY queue ORDER BY queue;
+
+-- name: twins
+-- The living jobs with these unique keys.
+SELECT {columns} FROM {jobs}
+WHERE unique_key = ANY(%(keys)s::text[]) AND unique_key IS NOT NULL;
+
+-- name: reservations
+-- Who reserved these keys.
+SELECT key, job_id, at FROM {reservations} WHERE key = ANY(%(keys)s::text[]);
+
+-- name: reserve
+-- Take a key for ever.
+INSERT INTO {reservations} (key, job_id, at)
+VALUES (%(key)s::text, %(job_id)s::text, %(at)s::bigint);
+
+-- name: release_reservation
+-- Free a key, if this job holds it; owner NULL: whoever does.
+DELETE FROM {reservations}
+WHERE key = %(key)s::text AND (%(owner)s::text IS NULL OR job_id = %(owner)s::text)
+RETURNING key;
+
+-- name: jobs_of_ticks
+-- The jobs of these ticks, in any state.
+SELECT t.schedule, t.tick, j.id
+FROM unnest(%(schedules)s::text[], %(ticks)s::bigint[]) AS t (schedule, tick)
+JOIN {jobs} j ON j.schedule = t.schedule AND j.tick = t.tick AND j.schedule IS NOT NULL
+UNION ALL
+SELECT t.schedule, t.tick, f.id
+FROM unnest(%(schedules)s::text[], %(ticks)s::bigint[]) AS t (schedule, tick)
+JOIN {finished} f ON f.schedule = t.schedule AND f.tick = t.tick AND f.schedule IS NOT NULL;
+
+-- name: living_of_schedule
+-- Pending and running jobs of a schedule, the oldest first.
+SELECT {columns} FROM {jobs}
+WHERE schedule = %(schedule)s::text AND schedule IS NOT NULL ORDER BY id;
+
+-- name: lock_schedules
+-- These schedules, locked.
+SELECT {schedule_columns} FROM {schedules} WHERE name = ANY(%(names)s::text[])
+ORDER BY name FOR UPDATE;
+
+-- name: all_schedules
+-- All of them, by name.
+SELECT {schedule_columns} FROM {schedules} ORDER BY name;
+
+-- name: insert_schedule
+-- Keep a new schedule.
+INSERT INTO {schedules} ({schedule_columns}) VALUES (
+    %(name)s::text, %(source)s::text, %(task)s::text, %(definition)s::text, %(overlap)s::text,
+    %(next_at)s::bigint, %(last_at)s::bigint, %(paused)s::boolean, %(revision)s::bigint
+);
+
+-- name: write_schedule
+-- Keep a schedule in the place of what was kept of it.
+UPDATE {schedules} SET
+    source = %(source)s::text, task = %(task)s::text, definition = %(definition)s::text,
+    overlap = %(overlap)s::text, next_at = %(next_at)s::bigint, last_at = %(last_at)s::bigint,
+    paused = %(paused)s::boolean, revision = %(revision)s::bigint
+WHERE name = %(name)s::text;
+
+-- name: remove_schedule
+-- Forget a schedule; its jobs stay.
+DELETE FROM {schedules} WHERE name = %(name)s::text;
+
+-- name: draw_revision
+-- A revision that no schedule of this store ever had. Savers take turns here.
+UPDATE {revisions} SET last = last + 1 RETURNING last;
+
+-- name: configure_queue
+-- How a queue is treated from now on.
+INSERT INTO {queues} (queue, paused) VALUES (%(queue)s::text, %(paused)s::boolean)
+ON CONFLICT (queue) DO UPDATE SET paused = EXCLUDED.paused;
+
+-- name: queue_settings
+-- All settings that were ever given, by queue.
+SELECT queue, paused FROM {queues} ORDER BY queue;
+
+-- name: paused_queues
+-- The queues whose jobs are not to be claimed.
+SELECT queue FROM {queues} WHERE paused;
+
+-- name: forget_workers
+-- Remove workers whose word no longer holds, but for this one.
+DELETE FROM {workers} WHERE until <= {now} AND id <> %(id)s::text;
+
+-- name: forget_worker
+-- Remove what a worker said of itself.
+DELETE FROM {workers} WHERE id = %(id)s::text;
+
+-- name: announce
+-- Keep what a worker says of itself, until then.
+INSERT INTO {workers} (id, until, info)
+VALUES (%(id)s::text, %(until)s::bigint, %(info)s::text)
+ON CONFLICT (id) DO UPDATE SET until = EXCLUDED.until, info = EXCLUDED.info;
+
+-- name: workers
+-- What workers said whose word still holds, by id.
+SELECT info FROM {workers} WHERE until > {now} ORDER BY id;
+
+-- name: conditions
+-- What tells whether a job is in a possible condition, for those that may not be.
+WITH clock AS MATERIALIZED (SELECT {now} AS now)
+SELECT clock.now, id, state, ready, available_at, owner, lease_until, finished_at
+FROM {jobs}, clock
+WHERE state NOT IN ('pending', 'running')
+    OR state = 'running' AND (owner IS NULL OR lease_until IS NULL)
+    OR state = 'pending' AND ready AND available_at > clock.now
+UNION ALL
+SELECT clock.now, id, state, ready, available_at, owner, lease_until, finished_at
+FROM {finished}, clock
+WHERE finished_at IS NULL OR state NOT IN ('completed', 'failed', 'cancelled', 'expired');
+
+-- name: append_events
+-- Keep events, in order.
+WITH clock AS MATERIALIZED (SELECT {now} AS now)
+INSERT INTO {events} (at, name, job_id, task, queue, facts)
+SELECT clock.now, e.name, e.job_id, e.task, e.queue, e.facts
+FROM clock, unnest(
+    %(name)s::text[], %(job_id)s::text[], %(task)s::text[], %(queue)s::text[], %(facts)s::text[]
+) WITH ORDINALITY AS e (name, job_id, task, queue, facts, place)
+ORDER BY e.place;
+
+-- name: read_events
+-- Matching events after a place, in their order; a NULL list matches all. Only those of transactions
+-- that no older one can still be followed by.
+SELECT xid::text::bigint, number, at, name, job_id, task, queue, facts FROM {events}
+WHERE (xid, number) > (%(xid)s::text::xid8, %(number)s::bigint)
+    AND xid < pg_snapshot_xmin(pg_current_snapshot())
+    AND (%(names)s::text[] IS NULL OR name = ANY(%(names)s::text[]))
+    AND (%(tasks)s::text[] IS NULL OR task = ANY(%(tasks)s::text[]))
+    AND (%(queues)s::text[] IS NULL OR queue = ANY(%(queues)s::text[]))
+ORDER BY xid, number LIMIT %(most)s::bigint;
+
+-- name: read_events_of_jobs
+-- The same for these jobs only.
+SELECT xid::text::bigint, number, at, name, job_id, task, queue, facts FROM {events}
+WHERE job_id = ANY(%(job_ids)s::text[]) AND job_id IS NOT NULL
+    AND (xid, number) > (%(xid)s::text::xid8, %(number)s::bigint)
+    AND xid < pg_snapshot_xmin(pg_current_snapshot())
+    AND (%(names)s::text[] IS NULL OR name = ANY(%(names)s::text[]))
+    AND (%(tasks)s::text[] IS NULL OR task = ANY(%(tasks)s::text[]))
+    AND (%(queues)s::text[] IS NULL OR queue = ANY(%(queues)s::text[]))
+ORDER BY xid, number LIMIT %(most)s::bigint;
+
+-- name: hidden_events
+-- The last transaction with events that `read_events` does not give yet.
+SELECT max(xid::text::bigint) FROM {events} WHERE xid >= pg_snapshot_xmin(pg_current_snapshot());
+
+-- name: is_hidden
+-- Whether `read_events` does not give the events of a transaction yet.
+SELECT pg_snapshot_xmin(pg_current_snapshot()) <= %(xid)s::text::xid8;
+
+-- name: prune_events
+-- Remove the first events that were kept before an instant.
+DELETE FROM {events} WHERE (xid, number) IN (
+    SELECT xid, number FROM {events} WHERE at < %(before)s::bigint
+    ORDER BY xid, number LIMIT %(most)s::bigint
+)
+RETURNING number;
+
+-- name: prune_jobs
+-- Remove the first jobs that ended before an instant; a NULL list matches all.
+DELETE FROM {finished} WHERE id IN (
+    SELECT id FROM {finished}
+    WHERE finished_at < %(before)s::bigint
+        AND (%(ids)s::text[] IS NULL OR id = ANY(%(ids)s::text[]))
+        AND (%(states)s::text[] IS NULL OR state = ANY(%(states)s::text[]))
+        AND (%(tasks)s::text[] IS NULL OR task = ANY(%(tasks)s::text[]))
+        AND (%(queues)s::text[] IS NULL OR queue = ANY(%(queues)s::text[]))
+    ORDER BY finished_at, id LIMIT %(most)s::bigint
+    FOR UPDATE SKIP LOCKED
+)
+RETURNING state;
+
+-- name: tell
+-- Wake whoever listens.
+SELECT pg_notify(%(channel)s::text, message) FROM unnest(%(messages)s::text[]) AS m (message);
+
+-- name: adopt
+-- Make a session ours, unless it may be another's in the next moment: whether it is ours. Plans are
+-- made once and lead over indexes; statistics of an unlucky moment must not change them.
+SELECT pg_backend_pid() = %(pid)s, CASE WHEN pg_backend_pid() = %(pid)s THEN (
+    set_config('default_transaction_isolation', 'read committed', false),
+    set_config('plan_cache_mode', 'force_generic_plan', false),
+    set_config('enable_seqscan', 'off', false), set_config('enable_bitmapscan', 'off', false),
+    set_config('enable_hashjoin', 'off', false), set_config('enable_mergejoin', 'off', false),
+    set_config('jit', 'off', false),
+    set_config('statement_timeout', %(timeout)s::text, false),
+    set_config('idle_in_transaction_session_timeout', %(timeout)s::text, false)
+)::text END;
+
+-- name: lock_migration
+-- Starters take turns; until the transaction ends.
+SELECT pg_advisory_xact_lock(hashtextextended(%(channel)s::text, 0));
+
+-- name: has_schema
+-- Whether there is a schema of this name, and a schema of tenure in it.
+SELECT
+    EXISTS (SELECT FROM pg_namespace WHERE nspname = %(schema)s::text),
+    EXISTS (
+        SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE n.nspname = %(schema)s::text AND c.relname = %(table)s::text
+    );
+
+-- name: create_schema
+-- Where the tables go.
+CREATE SCHEMA {schema};
+
+-- name: listen
+-- Hear what is told from now on.
+LISTEN {channel};
+
+-- name: schema_version
+-- What the schema is, and which libraries may use it.
+SELECT version, min_library FROM {tenure_schema};
