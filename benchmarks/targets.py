@@ -44,6 +44,9 @@ TARGETS: Mapping[tuple[str, str], Target] = {
     ("lease-cpu", "sqlite-full"): _most(0.5),
     ("lease-one-by-one", "any"): _least(20_000),
     ("lease-in-bulk", "any"): _least(100_000),
+    ("renewal-one-by-one", "any"): _least(20_000),
+    ("renewal-async", "any"): _least(20_000),
+    ("renewal-in-bulk", "any"): _least(100_000),
     ("import", "any"): _most(80),
     ("help", "any"): _most(200),
 }

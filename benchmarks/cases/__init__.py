@@ -21,6 +21,7 @@ NAMES = (
     "processes",
     "lease_renewal",
     "lease_registration",
+    "lease_handles",
     "startup",
 )
 

@@ -32,6 +32,7 @@ class JobContext:
         self._row = row
         self._clock = clock
         self._engine = engine
+        self._completing = False
         self._deadline: float | None = None
         self._stopping: Stopping | None = None
         self.lease = lease
@@ -86,9 +87,14 @@ class JobContext:
     @property
     def stopping(self) -> Stopping | None:
         """Why this body should end now; None while it should go on."""
-        if self._stopping is None and self.lease.lost:
+        if self._stopping is None and self.lease.lost and not self.completed:
             return "lost"
         return self._stopping
+
+    @property
+    def completed(self) -> bool:
+        """Whether `complete_in` has ended the job: then the lease is over, and nothing is lost."""
+        return self._completing and self.lease.lost and self.lease.reason == "settled"
 
     def check(self) -> None:
         """Do nothing while the body should go on; else raise `LeaseLost` or `Stopped`.
@@ -143,6 +149,7 @@ class JobContext:
         [answer] = joined.settle([settlement])
         if answer.verdict is Verdict.LOST:
             raise LeaseLost(f"job {self.job_id} is no longer held under token {self.token}")
+        self._completing = True
 
     def _joined(self, connection: object) -> Joined:
         return self._store().join(connection)

@@ -167,6 +167,29 @@ async def test_a_transaction_longer_than_the_lease_is_held_and_completed(jobs, p
     assert effects(place) == [(1, job.token)]
 
 
+async def test_a_body_may_go_on_after_the_commit(jobs, place, caplog):
+    """Its lease is over, as the job has ended; that is no loss, and nobody cancels the body."""
+    reached = []
+
+    @jobs.task
+    async def ship(*, ctx: JobContext = INJECTED) -> None:
+        shop = begin(place)
+        async with ctx.join(shop):
+            await ctx.complete_in(shop, 1)
+            shop.execute("COMMIT")
+        shop.close()
+        await ctx.lease.wait_lost()
+        await asyncio.sleep(0)
+        ctx.check()
+        reached.append(ctx.stopping)
+
+    handle = await jobs.enqueue(ship)
+    await jobs.worker(burst=True, lease=1).run()
+    assert (await handle.wait(5)).result == 1
+    assert reached == [None]
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
 async def test_a_job_that_is_no_longer_held_cannot_be_joined(jobs, place):
     refused = []
 

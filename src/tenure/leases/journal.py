@@ -56,7 +56,10 @@ class Journal:
             reason = lease.reason
             if reason not in ("deadline", "closed", "stalled"):
                 self._tell("lease.refused", reason=reason, **_facts(lease))
-            log.warning(
+            # Settled under this very token, by a receipt or in the holder's own transaction.
+            level = logging.INFO if reason == "settled" else logging.WARNING
+            log.log(
+                level,
                 "the lease of %s is lost: %s (token %d, owner %s)",
                 lease.id, reason, lease.token, lease.owner,
             )  # fmt: skip

@@ -197,7 +197,8 @@ class Runner:
         if attempt is None or attempt.lease is not lease:
             return
         if lease.lost:
-            attempt.stop("lost")
+            if not attempt.context.completed:
+                attempt.stop("lost")
         elif lease.cancel_requested:
             attempt.stop("cancel")
 
