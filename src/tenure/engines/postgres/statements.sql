@@ -602,12 +602,16 @@ WITH clock AS MATERIALIZED (SELECT {now} AS now)
 SELECT clock.now, id, state, ready, available_at, owner, lease_until, finished_at
 FROM {jobs}, clock
 WHERE state NOT IN ('pending', 'running')
-    OR state = 'running' AND (owner IS NULL OR lease_until IS NULL)
+    OR state = 'running' AND (owner IS NULL OR lease_until IS NULL OR lease_until < clock.now)
     OR state = 'pending' AND ready AND available_at > clock.now
 UNION ALL
 SELECT clock.now, id, state, ready, available_at, owner, lease_until, finished_at
 FROM {finished}, clock
 WHERE finished_at IS NULL OR state NOT IN ('completed', 'failed', 'cancelled', 'expired');
+
+-- name: living_tasks
+-- How many jobs wait or run, by the task's name.
+SELECT task, count(*) FROM {jobs} WHERE state IN ('pending', 'running') GROUP BY task;
 
 -- name: append_events
 -- Keep events, in order.
@@ -670,6 +674,18 @@ DELETE FROM {finished} WHERE id IN (
     FOR UPDATE SKIP LOCKED
 )
 RETURNING state;
+
+-- name: begin_step
+-- From here an operation in the caller's transaction can be undone.
+SAVEPOINT tenure_step;
+
+-- name: undo_step
+-- Leave the caller's transaction as it was.
+ROLLBACK TO SAVEPOINT tenure_step;
+
+-- name: end_step
+-- Make the operation a part of the caller's transaction.
+RELEASE SAVEPOINT tenure_step;
 
 -- name: tell
 -- Wake whoever listens.
