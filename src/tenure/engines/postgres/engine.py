@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from contextlib import asynccontextmanager
 from typing import Self, TypeVar
 
+import msgspec
+
 from tenure.clock import SYSTEM_CLOCK, Clock
 from tenure.core.event import EventFilter, NewEvent, StoredEvent
 from tenure.core.fleet import Inspection, QueueSettings, WorkerInfo
@@ -32,6 +34,7 @@ from tenure.engines.postgres import (
     claiming,
     drivers,
     fleet,
+    health,
     history,
     inserting,
     migrating,
@@ -218,7 +221,13 @@ class PostgresEngine:
 
     async def inspect(self, *, now: int | None = None) -> Inspection:
         """See `Engine.inspect`."""
-        return await self._apart("inspect", fleet.inspect, now)
+        found = await self._apart("inspect", fleet.inspect, now)
+        ours = await self._at_home("inspect", lambda handle: handle.ours())
+        host_now = self._clock.time_us()
+        more = await self._apart(
+            "inspect", lambda out: health.examine(self._place, host_now, ours=ours)
+        )
+        return msgspec.structs.replace(found, findings=(*found.findings, *more))
 
     async def announce(self, worker: WorkerInfo, ttl: int, *, now: int | None = None) -> None:
         """See `Engine.announce`."""
