@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -45,9 +46,13 @@ def scaled() -> Callable[[int, int], int]:
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
-    """A PostgreSQL server for tests that neither stop nor configure it."""
+    """A PostgreSQL server for tests that neither stop nor configure it.
+
+    `TENURE_TEST_POSTGRES=/usr/lib/postgresql/15/bin` takes the programs of another version.
+    """
     folder = temporary_folder()
-    server = PostgresServer(folder / "server")
+    programs = os.environ.get("TENURE_TEST_POSTGRES")
+    server = PostgresServer(folder / "server", Path(programs) if programs else None)
     try:
         server.start()
         yield server

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from collections.abc import Awaitable
+from typing import Any, Literal, Self
 
 from tenure.clock import SYSTEM_CLOCK, Clock
 from tenure.core import codec, receipts
 from tenure.core.codec import printable
 from tenure.core.job import Job, JobRow, Progress
-from tenure.core.outcomes import Completed, Verdict
+from tenure.core.outcomes import Completed, Settled, Verdict
 from tenure.core.rules import decide
-from tenure.engines.protocol import Engine, Joined
+from tenure.engines.answers import at_once, awaited
+from tenure.engines.protocol import AsyncJoined, Engine, Joined
 from tenure.errors import ConfigurationError, LeaseLost, Stopped
 from tenure.leases.lease import Lease
 from tenure.leases.suspension import Suspension
@@ -116,7 +118,7 @@ class JobContext:
         whole = None if total is None else _number(total, "total")
         self.lease.report(Progress(done, whole, printable(str(message)[:1000])[:1000]))
 
-    def join(self, connection: object) -> Suspension:
+    def join(self, connection: object) -> Suspension | Holding:
         """`with`, `async with`: hold this job's own row in a transaction of yours.
 
         Nobody can take the job over while the transaction is open, so the lease's deadline and its
@@ -124,34 +126,43 @@ class JobContext:
         extension decides whether the lease still holds. On SQLite the open transaction holds the
         whole file: keep it shorter than a lease, or every other worker loses its leases.
 
-        `connection` is as for `complete_in`. Raises `LeaseLost` if the job is no longer held.
+        `connection` is as for `complete_in`. Raises `LeaseLost` if the job is no longer held; for
+        a connection that is awaited, when the block is entered.
         """
-        self._joined(connection).hold(self._row)
-        return self.lease.suspended()
+        answer = self._joined(connection).hold(self._row)
+        suspension = self.lease.suspended()
+        return suspension if answer is None else Holding(answer, suspension)
 
     async def complete_in(self, connection: object, result: Any = None) -> None:
         """Complete this job inside a transaction of yours, so that it and its effects are one.
 
         `connection` is on the database that keeps the jobs, and in a writing transaction (SQLite:
-        a `sqlite3.Connection` after `BEGIN IMMEDIATE`). What the body returns afterwards is not
-        stored. If the transaction is rolled back, the attempt ends as the body does.
+        a `sqlite3.Connection` after `BEGIN IMMEDIATE`; PostgreSQL: see `QueueService.using`). What
+        the body returns afterwards is not stored. If the transaction is rolled back, the attempt
+        ends as the body does.
 
         Raises `LeaseLost` if the job is no longer held under this token: let it roll the
         transaction back. Raises `PayloadError` for a result that cannot be stored.
         """
-        self.complete_in_sync(connection, result)
+        self._completed(await awaited(self._complete(connection, result)))
 
     def complete_in_sync(self, connection: object, result: Any = None) -> None:
         """`complete_in` for `def` bodies. On the connection's own thread."""
+        self._completed(at_once(self._complete(connection, result)))
+
+    def _complete(
+        self, connection: object, result: Any
+    ) -> list[Settled] | Awaitable[list[Settled]]:
         joined = self._joined(connection)
         data = codec.encode_result(result, self._store().traits.max_payload)
-        settlement = decide(self._row, Completed(data), now=self._row.started_at or 0)
-        [answer] = joined.settle([settlement])
-        if answer.verdict is Verdict.LOST:
+        return joined.settle([decide(self._row, Completed(data), now=self._row.started_at or 0)])
+
+    def _completed(self, answers: list[Settled]) -> None:
+        if answers[0].verdict is Verdict.LOST:
             raise LeaseLost(f"job {self.job_id} is no longer held under token {self.token}")
         self._completing = True
 
-    def _joined(self, connection: object) -> Joined:
+    def _joined(self, connection: object) -> Joined | AsyncJoined:
         return self._store().join(connection)
 
     def _store(self) -> Engine:
@@ -171,6 +182,28 @@ class JobContext:
         """Tell the body to end. The first reason stays."""
         if self._stopping is None:
             self._stopping = reason
+
+
+class Holding:
+    """A row that is locked by a connection that is awaited; see `JobContext.join`."""
+
+    def __init__(self, hold: Awaitable[None] | None, suspension: Suspension) -> None:
+        self._hold = hold
+        self._suspension = suspension
+
+    async def __aenter__(self) -> Self:
+        await awaited(self._hold)
+        await self._suspension.__aenter__()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._suspension.__aexit__(*exc)
+
+    def __enter__(self) -> Self:
+        at_once(self._hold)  # which refuses what is awaited
+        return self
+
+    def __exit__(self, *exc: object) -> None: ...
 
 
 def _number(value: float, name: str) -> float:

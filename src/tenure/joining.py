@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, overload
 
-from tenure.engines.protocol import Joined
+from tenure.engines.answers import at_once, awaited
+from tenure.engines.protocol import Inserted
 from tenure.handles import JobHandle
 from tenure.tasks import BoundTask, Task, TaskRef, bound_tasks
 
@@ -22,19 +23,17 @@ class _Joining:
 
     def __init__(self, service: QueueService, connection: object) -> None:
         self._service = service
-        self._joined: Joined = service._life.engine.join(connection)
+        self._joined = service._life.engine.join(connection)
 
-    def _insert(self, tasks: Iterable[BoundTask[Any]]) -> list[JobHandle[Any]]:
-        bound = bound_tasks(tasks)
-        inserted = self._joined.insert(self._service._new_jobs(bound))
-        return self._service._handles(bound, inserted)
+    def _insert(self, bound: list[BoundTask[Any]]) -> list[Inserted] | Awaitable[list[Inserted]]:
+        return self._joined.insert(self._service._new_jobs(bound))
 
 
 class Using(_Joining):
     """Enqueues that become true with the caller's commit, and are gone with its rollback.
 
-    The work is done at once, on the caller's thread. As a context manager that is left after the
-    commit, it wakes workers; without, they find the jobs by looking, a moment later.
+    The work is done on the caller's thread and connection. As a context manager that is left after
+    the commit, it wakes workers; without, they find the jobs by looking, a moment later.
     """
 
     @overload
@@ -49,12 +48,13 @@ class Using(_Joining):
     ) -> JobHandle[Any]: ...
     async def enqueue(self, task: Any, /, *args: Any, **kwargs: Any) -> JobHandle[Any]:
         """As `QueueService.enqueue`. What is refused leaves the transaction as it was."""
-        [handle] = self._insert([self._service._bind(task, args, kwargs)])
+        [handle] = await self.enqueue_many([self._service._bind(task, args, kwargs)])
         return handle
 
     async def enqueue_many(self, tasks: Iterable[BoundTask[R]]) -> list[JobHandle[R]]:
         """As `QueueService.enqueue_many`."""
-        return self._insert(tasks)
+        bound = bound_tasks(tasks)
+        return self._service._handles(bound, await awaited(self._insert(bound)))
 
     async def __aenter__(self) -> Self:
         return self
@@ -83,7 +83,9 @@ class SyncUsing(_Joining):
         """As `QueueService.enqueue_many`."""
         from tenure.sync import JobHandle as SyncJobHandle
 
-        return [SyncJobHandle(handle, self._service) for handle in self._insert(tasks)]
+        bound = bound_tasks(tasks)
+        handles = self._service._handles(bound, at_once(self._insert(bound)))
+        return [SyncJobHandle(handle, self._service) for handle in handles]
 
     def __enter__(self) -> Self:
         return self

@@ -41,7 +41,7 @@ OCCUR = {
 def test_every_engine_answers_as_the_one_in_memory(
     fresh_engine: Callable[[], Engine], scaled: Callable[[int, int], int]
 ):
-    tally = compare(MemoryEngine, fresh_engine, examples=scaled(60, 10_000), steps=50)
+    tally = compare(MemoryEngine, fresh_engine, examples=scaled(300, 10_000), steps=50)
     assert {kind for kind in OCCUR if not tally[kind]} == set()
 
 

@@ -324,10 +324,32 @@ class Joined(Protocol):
         ...
 
 
+class AsyncJoined(Protocol):
+    """As `Joined`, on a connection that is awaited, and on the event loop it belongs to."""
+
+    async def insert(self, jobs: Sequence[NewJob], *, now: int | None = None) -> list[Inserted]:
+        """As `Engine.insert`."""
+        ...
+
+    async def hold(self, row: JobRow) -> None:
+        """As `Joined.hold`."""
+        ...
+
+    async def settle(
+        self, settlements: Sequence[Settlement], *, now: int | None = None
+    ) -> list[Settled]:
+        """As `Engine.settle`."""
+        ...
+
+    def wake(self) -> None:
+        """As `Joined.wake`."""
+        ...
+
+
 class Transactions(Protocol):
     """Working inside the caller's own transaction."""
 
-    def join(self, connection: object) -> Joined:
+    def join(self, connection: object) -> Joined | AsyncJoined:
         """The operations on a connection that is in a transaction.
 
         Raises `ConfigurationError` that names the right way for a connection of the wrong kind,

@@ -22,6 +22,7 @@ from tenure.core.outcomes import Settled, Settlement
 from tenure.core.query import CancelResult, Filter, Page, QueueStats, RequeueResult, Swept
 from tenure.core.schedule import Fired, Schedule, ScheduleChange, Tick
 from tenure.engines.protocol import (
+    AsyncJoined,
     Claim,
     Engine,
     Inserted,
@@ -230,7 +231,7 @@ class Flaky:
         side._script = self._script
         return side
 
-    def join(self, connection: object) -> Joined:
+    def join(self, connection: object) -> Joined | AsyncJoined:
         return self._engine.join(connection)
 
     def listen(

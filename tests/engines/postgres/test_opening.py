@@ -12,6 +12,7 @@ from tenure.core.insertion import Inserted
 from tenure.core.job import JobRow
 from tenure.engines.open import open_engine
 from tenure.engines.postgres import PostgresEngine, place_of
+from tenure.engines.postgres.link import check_server
 from tenure.engines.postgres.place import Place, schema_version
 from tenure.engines.schema import schema_sql
 from tenure.errors import ConfigurationError, EngineUnavailable, SchemaError
@@ -208,6 +209,12 @@ def test_what_is_wrong_with_a_url_is_named(url: str, complaint: str):
     assert "hush" not in str(caught.value)
 
 
+def test_a_server_that_is_too_old_is_refused():
+    check_server(140_000)
+    with pytest.raises(SchemaError, match="PostgreSQL 14 or newer is needed; this is 13"):
+        check_server(130_012)
+
+
 def test_every_name_fits_into_what_postgresql_keeps():
     place = Place("", "", schema="s" * 40, prefix="p" * 40)
     for text in schema_names(place):
@@ -215,6 +222,7 @@ def test_every_name_fits_into_what_postgresql_keeps():
 
 
 def schema_names(place: Place) -> list[str]:
-    from tenure.engines.postgres.place import _RELATIONS
+    from tenure.engines.postgres.link import check_server
+from tenure.engines.postgres.place import _RELATIONS
 
     return [place.channel, place.schema, *(place.prefix + name for name in _RELATIONS)]

@@ -116,7 +116,7 @@ PLANS: dict[str, set[str]] = {
     "living_of_schedule": {"jobs_tick"},
     "prune_jobs": {"finished_at", "finished_pkey"},
 }
-READS_ALL = {"stats", "conditions"}
+READS_ALL = {"stats", "conditions", "living_tasks", "misplaced"}
 NOT_HOT = {"find", "prune_jobs"}
 """Where a plan that is made for its very arguments may read a small table from end to end."""
 INSERTS = {"insert_row", "insert_finished"}

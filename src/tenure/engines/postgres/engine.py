@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from contextlib import asynccontextmanager
 from typing import Self, TypeVar
 
+import msgspec
+
 from tenure.clock import SYSTEM_CLOCK, Clock
 from tenure.core.event import EventFilter, NewEvent, StoredEvent
 from tenure.core.fleet import Inspection, QueueSettings, WorkerInfo
@@ -30,7 +32,9 @@ from tenure.core.query import (
 from tenure.core.schedule import Fired, Schedule, ScheduleChange, Tick
 from tenure.engines.postgres import (
     claiming,
+    drivers,
     fleet,
+    health,
     history,
     inserting,
     migrating,
@@ -39,13 +43,11 @@ from tenure.engines.postgres import (
     schedules,
 )
 from tenure.engines.postgres.handle import Handle, Work
+from tenure.engines.postgres.joined import AsyncJoinedTransaction, JoinedTransaction, Store
 from tenure.engines.postgres.link import translated
 from tenure.engines.postgres.place import Place, PlacedStatements
 from tenure.engines.protocol import (
-    ALL_FACETS,
     Claim,
-    Facet,
-    Joined,
     Prunable,
     Signal,
     Topic,
@@ -54,13 +56,7 @@ from tenure.engines.protocol import (
 from tenure.engines.signals import LocalListener, SignalHub
 from tenure.errors import ConfigurationError, EngineUnavailable
 
-TRAITS = Traits(
-    name="postgresql",
-    durable=True,
-    shared=True,
-    push=True,
-    facets=ALL_FACETS - {Facet.TRANSACTIONS},
-)
+TRAITS = Traits(name="postgresql", durable=True, shared=True, push=True)
 
 _BUSY_WAITS = (0.001, 0.004, 0.015, 0.04)
 """Seconds between looks at a locked row: most locks last as long as one statement of ours."""
@@ -225,7 +221,13 @@ class PostgresEngine:
 
     async def inspect(self, *, now: int | None = None) -> Inspection:
         """See `Engine.inspect`."""
-        return await self._apart("inspect", fleet.inspect, now)
+        found = await self._apart("inspect", fleet.inspect, now)
+        ours = await self._at_home("inspect", lambda handle: handle.ours())
+        host_now = self._clock.time_us()
+        more = await self._apart(
+            "inspect", lambda out: health.examine(self._place, host_now, ours=ours)
+        )
+        return msgspec.structs.replace(found, findings=(*found.findings, *more))
 
     async def announce(self, worker: WorkerInfo, ttl: int, *, now: int | None = None) -> None:
         """See `Engine.announce`."""
@@ -268,18 +270,38 @@ class PostgresEngine:
         _check_limit(limit, PAGE_MAX)
         return await self._apart("read", lambda out: history.read(where, after, limit))
 
-    def join(self, connection: object) -> Joined:
-        """See `Engine.join`."""
-        raise ConfigurationError("a transaction on PostgreSQL cannot be joined yet")
+    def join(self, connection: object) -> JoinedTransaction | AsyncJoinedTransaction:
+        """See `Engine.join`: on a `psycopg.Connection`, or a `psycopg.AsyncConnection`, awaited.
+
+        Works on an engine that is not open, too: it uses the caller's connection only. That there
+        is a transaction is checked by the operations.
+        """
+        driver = drivers.driver_of(connection)
+        store = Store(
+            self._place,
+            self._statements,
+            TRAITS.max_payload,
+            self._clock.time_us,
+            self._publish,
+        )
+        if isinstance(driver, drivers.PsycopgDriver):
+            return JoinedTransaction(driver, store)
+        return AsyncJoinedTransaction(driver, store)
 
     async def notify(self, signals: Iterable[Signal]) -> None:
         """See `Engine.notify`."""
+        self._publish(signals)
+
+    def _publish(self, signals: Iterable[Signal]) -> None:
+        """Tell this process and the others; from any thread."""
         told = list(signals)
         self._hub.publish(told)
-        try:
-            self._opened("notify").loop.call_soon_threadsafe(self._opened("notify").tell, told)
-        except (EngineUnavailable, RuntimeError):
-            pass  # a hint may be lost
+        handle = self._handle
+        if handle is not None and told:
+            try:
+                handle.loop.call_soon_threadsafe(handle.tell, told)
+            except RuntimeError:
+                pass  # the loop is closed; a hint may be lost
 
     @asynccontextmanager
     async def listen(

@@ -37,7 +37,8 @@ def inspect(out: Effects) -> Steps[Inspection]:
         if flaw is not None:
             flawed.setdefault(flaw, []).append(job_id)
     settings = [QueueSettings(queue, paused) for queue, paused in (yield Ask("queue_settings"))]
-    return Inspection(findings(flawed), tuple(settings))
+    living: list[tuple[str, int]] = yield Ask("living_tasks")
+    return Inspection(findings(flawed), tuple(settings), dict(living))
 
 
 def announce(out: Effects, worker: WorkerInfo, ttl: int) -> Steps[None]:

@@ -74,6 +74,11 @@ class Handle:
         await self._ear.close()
         await self._pool.close()
 
+    async def ours(self) -> bool:
+        """Whether sessions are ours alone, and not those of a pooler."""
+        async with self._pool.link(self._deadline()) as link:
+            return link.ours
+
     async def hear(self) -> None:
         """Hear from now on what other processes tell."""
         await self._ear.open(min(_LISTEN_PATIENCE, self._place.timeout))

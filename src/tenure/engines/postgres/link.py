@@ -31,6 +31,7 @@ CONFLICTS = (
 STALE = (errors.FeatureNotSupported, errors.InvalidSqlStatementName)
 """What a prepared statement raises after a change of the schema, or behind a pooler."""
 
+OLDEST_SERVER = 140_000
 _CANCEL_SECONDS = 1.0
 
 
@@ -59,6 +60,7 @@ class Link:
                 connection = await psycopg.AsyncConnection.connect(
                     place.conninfo, autocommit=True, prepare_threshold=None
                 )
+                check_server(connection.info.server_version)
                 link = cls(connection, statements)
                 await link._adopt(place)
                 return link
@@ -151,6 +153,14 @@ class Link:
 
     async def close(self) -> None:
         await self.connection.close()
+
+
+def check_server(version: int) -> None:
+    """Raise `SchemaError` for a server that is too old."""
+    if version < OLDEST_SERVER:
+        raise SchemaError(
+            f"PostgreSQL {OLDEST_SERVER // 10_000} or newer is needed; this is {version // 10_000}"
+        )
 
 
 @contextmanager

@@ -602,12 +602,16 @@ WITH clock AS MATERIALIZED (SELECT {now} AS now)
 SELECT clock.now, id, state, ready, available_at, owner, lease_until, finished_at
 FROM {jobs}, clock
 WHERE state NOT IN ('pending', 'running')
-    OR state = 'running' AND (owner IS NULL OR lease_until IS NULL)
+    OR state = 'running' AND (owner IS NULL OR lease_until IS NULL OR lease_until < clock.now)
     OR state = 'pending' AND ready AND available_at > clock.now
 UNION ALL
 SELECT clock.now, id, state, ready, available_at, owner, lease_until, finished_at
 FROM {finished}, clock
 WHERE finished_at IS NULL OR state NOT IN ('completed', 'failed', 'cancelled', 'expired');
+
+-- name: living_tasks
+-- How many jobs wait or run, by the task's name.
+SELECT task, count(*) FROM {jobs} WHERE state IN ('pending', 'running') GROUP BY task;
 
 -- name: append_events
 -- Keep events, in order.
@@ -671,6 +675,18 @@ DELETE FROM {finished} WHERE id IN (
 )
 RETURNING state;
 
+-- name: begin_step
+-- From here an operation in the caller's transaction can be undone.
+SAVEPOINT tenure_step;
+
+-- name: undo_step
+-- Leave the caller's transaction as it was.
+ROLLBACK TO SAVEPOINT tenure_step;
+
+-- name: end_step
+-- Make the operation a part of the caller's transaction.
+RELEASE SAVEPOINT tenure_step;
+
 -- name: tell
 -- Wake whoever listens.
 SELECT pg_notify(%(channel)s::text, message) FROM unnest(%(messages)s::text[]) AS m (message);
@@ -712,3 +728,55 @@ LISTEN {channel};
 -- name: schema_version
 -- What the schema is, and which libraries may use it.
 SELECT version, min_library FROM {tenure_schema};
+
+-- name: server
+-- What the server is set to, and its time.
+SELECT current_setting('server_version_num')::integer, current_setting('autovacuum'),
+    current_setting('fsync'), current_setting('full_page_writes'),
+    current_setting('synchronous_commit'), pg_is_in_recovery(),
+    (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
+
+-- name: open_transactions
+-- Transactions that are open for longer than a minute, the oldest first: for how many seconds, whether
+-- they keep dead rows from being removed, and whether they wrote to jobs or locked some.
+SELECT a.pid, coalesce(a.usename, ''), coalesce(a.application_name, ''), coalesce(a.state, ''),
+    extract(epoch FROM clock_timestamp() - a.xact_start)::bigint,
+    a.backend_xmin IS NOT NULL OR a.backend_xid IS NOT NULL,
+    EXISTS (
+        SELECT FROM pg_locks l
+        WHERE l.pid = a.pid AND l.granted AND l.relation = %(jobs)s::text::regclass
+            AND l.mode IN ('RowShareLock', 'RowExclusiveLock')
+    )
+FROM pg_stat_activity a
+WHERE a.xact_start < clock_timestamp() - interval '1 minute' AND a.pid <> pg_backend_pid()
+    AND a.backend_type = 'client backend'
+ORDER BY a.xact_start;
+
+-- name: prepared_transactions
+-- Transactions that were prepared more than a minute ago, and neither committed nor rolled back.
+SELECT gid FROM pg_prepared_xacts
+WHERE database = current_database() AND prepared < clock_timestamp() - interval '1 minute'
+ORDER BY prepared;
+
+-- name: table_health
+-- Our large tables: their settings, and how many rows live and are dead.
+SELECT c.relname, coalesce(array_to_string(c.reloptions, ' '), ''),
+    coalesce(s.n_live_tup, 0), coalesce(s.n_dead_tup, 0)
+FROM pg_class c LEFT JOIN pg_stat_user_tables s ON s.relid = c.oid
+WHERE c.oid = ANY(%(tables)s::text[]::regclass[]) ORDER BY c.relname;
+
+-- name: index_health
+-- The indexes of our tables, and whether they work.
+SELECT c.relname, i.indisvalid AND i.indisready
+FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+WHERE i.indrelid = ANY(%(tables)s::text[]::regclass[]) ORDER BY c.relname;
+
+-- name: misplaced
+-- Jobs that are in both tables, or in the wrong one.
+SELECT j.id FROM {jobs} j
+WHERE j.state NOT IN ('pending', 'running') OR EXISTS (
+    SELECT FROM {finished} f WHERE f.id = j.id
+)
+UNION ALL
+SELECT f.id FROM {finished} f WHERE f.state IN ('pending', 'running')
+LIMIT 100;
