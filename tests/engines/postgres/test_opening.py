@@ -13,7 +13,7 @@ from tenure.core.job import JobRow
 from tenure.engines.open import open_engine
 from tenure.engines.postgres import PostgresEngine, place_of
 from tenure.engines.postgres.link import check_server
-from tenure.engines.postgres.place import Place, schema_version
+from tenure.engines.postgres.place import _RELATIONS, Place, schema_version
 from tenure.engines.schema import schema_sql
 from tenure.errors import ConfigurationError, EngineUnavailable, SchemaError
 from tests.engines.postgres.conftest import make_job
@@ -222,7 +222,4 @@ def test_every_name_fits_into_what_postgresql_keeps():
 
 
 def schema_names(place: Place) -> list[str]:
-    from tenure.engines.postgres.link import check_server
-from tenure.engines.postgres.place import _RELATIONS
-
     return [place.channel, place.schema, *(place.prefix + name for name in _RELATIONS)]
