@@ -6,6 +6,7 @@ import asyncio
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from tenure import QueueService
 from tenure.core.insertion import Inserted
@@ -207,6 +208,31 @@ def test_what_is_wrong_with_a_url_is_named(url: str, complaint: str):
     with pytest.raises(ConfigurationError, match=complaint) as caught:
         open_engine(url)
     assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown", "conninfo"),
+    [
+        ("postgresql:///shop", "postgresql:///shop", "postgresql:///shop"),
+        ("postgres://h", "postgresql://h", "postgresql://h"),
+        (
+            "postgresql://ann:hu%40sh@h:1,i:2/d?schema=a&sslmode=require&timeout=3",
+            "postgresql://ann:***@h:1,i:2/d?schema=a&sslmode=require&timeout=3",
+            "postgresql://ann:hu%40sh@h:1,i:2/d?sslmode=require",
+        ),
+        (
+            "postgresql:///d?host=/run/pg&password=hush&options=-c%20x%3D1",
+            "postgresql:///d?host=/run/pg&password=***&options=-c%20x%3D1",
+            "postgresql:///d?host=/run/pg&password=hush&options=-c%20x%3D1",
+        ),
+    ],
+)
+def test_what_libpq_gets_of_a_url_and_what_is_shown(url: str, shown: str, conninfo: str):
+    engine = open_engine(url)
+    assert isinstance(engine, PostgresEngine)
+    assert engine.url == shown
+    found = conninfo_to_dict(engine._place.conninfo)
+    assert found == conninfo_to_dict(conninfo)
 
 
 def test_a_server_that_is_too_old_is_refused():
