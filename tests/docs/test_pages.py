@@ -11,18 +11,26 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import ROOT, blocks, pages, script
+from tests.servers.postgres import PostgresServer
 
 LINK = re.compile(r"\]\((?P<target>[^)#\s]+)(#[^)]*)?\)")
 
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("page", pages(), ids=lambda p: str(p.relative_to(ROOT)))
-def test_what_the_page_says_works(page: Path, tmp_path: Path) -> None:
+def test_what_the_page_says_works(
+    page: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     commands = script(page.read_text(encoding="utf-8"))
     if not commands:
         pytest.skip("nothing to run on this page")
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "PYTHONWARNINGS": "error"}
+    if "postgresql:///shop" in commands:
+        server: PostgresServer = request.getfixturevalue("postgres_server")
+        server.create_database("shop")
+        request.addfinalizer(lambda: server.drop_database("shop"))
+        environment |= server.environment
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", commands],
         cwd=tmp_path,

@@ -64,6 +64,16 @@ class PostgresServer:
         return f"postgresql://{USER}:{self._password}@127.0.0.1:{self.port}/{quote(database)}"
 
     @property
+    def environment(self) -> dict[str, str]:
+        """What makes libpq find the server without an address."""
+        return {
+            "PGHOST": "127.0.0.1",
+            "PGPORT": str(self.port),
+            "PGUSER": USER,
+            "PGPASSWORD": self._password,
+        }
+
+    @property
     def pid(self) -> int:
         """The process id of a running server."""
         assert self._process is not None, "the server does not run"

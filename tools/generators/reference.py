@@ -26,12 +26,12 @@ def _items(cls: type[Any]) -> str:
 
 def _engines() -> str:
     rows = ["| URL | durable | shared | push | largest payload |", "|---|---|---|---|---|"]
-    for url, shown in (("sqlite:///jobs.db", "`sqlite:///jobs.db`"), ("memory://", "`memory://`")):
+    for url in ("sqlite:///jobs.db", "postgresql://host/database", "memory://"):
         traits = open_engine(url).traits
         flags = " | ".join(
             "yes" if on else "no" for on in (traits.durable, traits.shared, traits.push)
         )
-        rows.append(f"| {shown} | {flags} | {traits.max_payload // 1024} KiB |")
+        rows.append(f"| `{url}` | {flags} | {traits.max_payload // 1024} KiB |")
     return "\n".join(rows) + "\n"
 
 

@@ -96,7 +96,8 @@ def _postgresql(parts: SplitResult, clock: Clock) -> Engine:
         ) from error
 
     _once(parts)
-    return PostgresEngine(place_of(parts.geturl()), clock=clock)
+    url = f"postgresql://{parts.netloc}{parts.path}{'?' if parts.query else ''}{parts.query}"
+    return PostgresEngine(place_of(url), clock=clock)
 
 
 def _seconds(value: str | None, default: float = 10.0) -> float:

@@ -6,6 +6,7 @@ import asyncio
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from tenure import QueueService
 from tenure.core.insertion import Inserted
@@ -13,7 +14,7 @@ from tenure.core.job import JobRow
 from tenure.engines.open import open_engine
 from tenure.engines.postgres import PostgresEngine, place_of
 from tenure.engines.postgres.link import check_server
-from tenure.engines.postgres.place import Place, schema_version
+from tenure.engines.postgres.place import _RELATIONS, Place, schema_version
 from tenure.engines.schema import schema_sql
 from tenure.errors import ConfigurationError, EngineUnavailable, SchemaError
 from tests.engines.postgres.conftest import make_job
@@ -209,6 +210,31 @@ def test_what_is_wrong_with_a_url_is_named(url: str, complaint: str):
     assert "hush" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("url", "shown", "conninfo"),
+    [
+        ("postgresql:///shop", "postgresql:///shop", "postgresql:///shop"),
+        ("postgres://h", "postgresql://h", "postgresql://h"),
+        (
+            "postgresql://ann:hu%40sh@h:1,i:2/d?schema=a&sslmode=require&timeout=3",
+            "postgresql://ann:***@h:1,i:2/d?schema=a&sslmode=require&timeout=3",
+            "postgresql://ann:hu%40sh@h:1,i:2/d?sslmode=require",
+        ),
+        (
+            "postgresql:///d?host=/run/pg&password=hush&options=-c%20x%3D1",
+            "postgresql:///d?host=/run/pg&password=***&options=-c%20x%3D1",
+            "postgresql:///d?host=/run/pg&password=hush&options=-c%20x%3D1",
+        ),
+    ],
+)
+def test_what_libpq_gets_of_a_url_and_what_is_shown(url: str, shown: str, conninfo: str):
+    engine = open_engine(url)
+    assert isinstance(engine, PostgresEngine)
+    assert engine.url == shown
+    found = conninfo_to_dict(engine._place.conninfo)
+    assert found == conninfo_to_dict(conninfo)
+
+
 def test_a_server_that_is_too_old_is_refused():
     check_server(140_000)
     with pytest.raises(SchemaError, match="PostgreSQL 14 or newer is needed; this is 13"):
@@ -222,7 +248,4 @@ def test_every_name_fits_into_what_postgresql_keeps():
 
 
 def schema_names(place: Place) -> list[str]:
-    from tenure.engines.postgres.link import check_server
-from tenure.engines.postgres.place import _RELATIONS
-
     return [place.channel, place.schema, *(place.prefix + name for name in _RELATIONS)]

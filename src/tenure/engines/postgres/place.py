@@ -122,11 +122,14 @@ def place_of(url: str) -> Place:
 
     Raises `ConfigurationError` naming what is wrong.
     """
-    parts = urlsplit(url)._replace(scheme="postgresql")
+    parts = urlsplit(url)
     given = dict(parse_qsl(parts.query, keep_blank_values=True))
     ours = {name: given.pop(name) for name in PARAMETERS if name in given}
-    shown = redact(parts.geturl())
-    conninfo = parts._replace(query=urlencode(given, quote_via=quote)).geturl()
+    # Not by urlunsplit, which counts slashes its own way where there is no host.
+    address = f"postgresql://{parts.netloc}{parts.path}"
+    shown = redact(f"{address}{'?' if parts.query else ''}{parts.query}")
+    query = urlencode(given, quote_via=quote)
+    conninfo = f"{address}{'?' if query else ''}{query}"
     try:
         conninfo_to_dict(conninfo)
     except psycopg.ProgrammingError as error:
