@@ -11,6 +11,7 @@ from typing import Any
 
 from tenure.core.job import JobRow
 from tenure.core.states import State
+from tenure.engines.postgres.arrays import Texts
 from tenure.engines.postgres.rows import to_row
 from tenure.engines.postgres.steps import Ask, Effects, Rows, Steps
 from tenure.engines.protocol import Arm, Claim
@@ -61,9 +62,9 @@ def _take_lanes(
     reach = most + _SLACK
     values: dict[str, Any] = {
         **arms,
-        "queues": list(queues),
-        "lane_queues": [queue for queue, _ in lanes],
-        "lane_tasks": [task for _, task in lanes],
+        "queues": Texts(queues),
+        "lane_queues": Texts(queue for queue, _ in lanes),
+        "lane_tasks": Texts(task for _, task in lanes),
         "owner": claim.owner,
         "lease": claim.lease,
         "now": out.now,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from tenure.core import insertion
@@ -12,6 +12,7 @@ from tenure.core.insertion import Inserted, TickKey
 from tenure.core.job import JobRow, NewJob, new_row
 from tenure.core.states import State
 from tenure.engines.postgres import rows
+from tenure.engines.postgres.arrays import Bigints, Blobs, Doubles, Integers, Texts, sparse
 from tenure.engines.postgres.rows import to_row
 from tenure.engines.postgres.steps import Ask, Effects, Steps
 from tenure.errors import PayloadError
@@ -21,11 +22,15 @@ CHUNK = 1000
 
 _FAR = 10**15
 """Microseconds, about 30 years: only what lies further ahead may lead past the calendar."""
-_PLAIN = tuple(
-    """id task queue priority payload codec delay run_at expires_in expires_at max_attempts
-    max_lapses max_interruptions timeout retry tags headers metadata description actor""".split()
-)
-_STRUCTURED = tuple("retry tags headers metadata".split())
+_PLAIN: Mapping[str, type[list[Any]]] = {
+    **dict.fromkeys("id task queue codec retry tags headers metadata".split(), Texts),
+    **dict.fromkeys("description actor".split(), Texts),
+    **dict.fromkeys("priority max_attempts max_lapses max_interruptions".split(), Integers),
+    **dict.fromkeys("delay run_at expires_in expires_at".split(), Bigints),
+    "payload": Blobs,
+    "timeout": Doubles,
+}
+_STRUCTURED = frozenset("retry tags headers metadata".split())
 
 
 def check(jobs: Iterable[NewJob], most: int, about_now: int) -> None:
@@ -130,7 +135,10 @@ def _jobs_of_ticks(jobs: Sequence[NewJob]) -> Steps[dict[TickKey, str]]:
 
 
 def _arrays(jobs: Sequence[NewJob]) -> dict[str, Any]:
-    arrays: dict[str, Any] = {name: [getattr(job, name) for job in jobs] for name in _PLAIN}
-    for name in _STRUCTURED:
-        arrays[name] = [to_column_values({name: value})[name] for value in arrays[name]]
-    return arrays
+    found: dict[str, Any] = {}
+    for name, kind in _PLAIN.items():
+        values = [getattr(job, name) for job in jobs]
+        if name in _STRUCTURED:
+            values = [to_column_values({name: v})[name] if v else None for v in values]
+        found[name] = sparse(kind, values)
+    return found

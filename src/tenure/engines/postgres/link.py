@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg import errors
 
+from tenure.engines.postgres import arrays
 from tenure.engines.postgres.place import Place, PlacedStatements
 from tenure.engines.postgres.steps import Again, Ask, Rows, Steps
 from tenure.errors import EngineUnavailable, PayloadError, SchemaError, TenureError
@@ -48,6 +49,7 @@ class Link:
         self.connection = connection
         self.ours = True
         self._statements = statements
+        arrays.teach(connection)
         self._cursor = connection.cursor(binary=True)
         self._poll = select.poll()
         self._poll.register(connection.fileno(), select.POLLIN)
@@ -58,7 +60,10 @@ class Link:
         try:
             async with asyncio.timeout(seconds):
                 connection = await psycopg.AsyncConnection.connect(
-                    place.conninfo, autocommit=True, prepare_threshold=None
+                    place.conninfo,
+                    autocommit=True,
+                    prepare_threshold=None,
+                    client_encoding="utf8",
                 )
                 check_server(connection.info.server_version)
                 link = cls(connection, statements)

@@ -9,6 +9,7 @@ from tenure.core.identity import Reservation
 from tenure.core.job import JobRow
 from tenure.core.query import Filter, Page, QueueStats
 from tenure.engines.postgres import rows
+from tenure.engines.postgres.arrays import Texts
 from tenure.engines.postgres.rows import to_row
 from tenure.engines.postgres.steps import Ask, Effects, Steps
 
@@ -24,11 +25,11 @@ def get(ids: Sequence[str]) -> Steps[list[JobRow | None]]:
 
 def next_due(out: Effects, queues: Sequence[str], tasks: Sequence[str] | None) -> Steps[int | None]:
     """See `Engine.next_due`."""
-    values: dict[str, Any] = {"queues": list(queues), "now": out.now}
+    values: dict[str, Any] = {"queues": Texts(queues), "now": out.now}
     if tasks is None:
         found = yield Ask("next_due_in_queues", values)
     else:
-        found = yield Ask("next_due_in_lanes", values | {"tasks": list(tasks)})
+        found = yield Ask("next_due_in_lanes", values | {"tasks": Texts(tasks)})
     wait: int | None = found[0][0]
     return wait
 

@@ -9,6 +9,7 @@ import msgspec
 
 from tenure.core.columns import from_columns, to_columns
 from tenure.core.job import COLUMNS, JobRow
+from tenure.engines.postgres.arrays import Texts
 from tenure.engines.postgres.place import FLAGS
 from tenure.engines.postgres.steps import Again, Ask, Effects, Steps
 
@@ -71,7 +72,7 @@ def read(ids: Sequence[str]) -> Steps[dict[str, JobRow]]:
     """These jobs, living or not, by id."""
     if not ids:
         return {}
-    return {values[0]: to_row(values) for values in (yield Ask("rows", {"ids": list(ids)}))}
+    return {values[0]: to_row(values) for values in (yield Ask("rows", {"ids": Texts(ids)}))}
 
 
 def clock(out: Effects) -> Steps[int]:

@@ -9,6 +9,7 @@ from tenure.core.columns import to_column_values
 from tenure.core.lease import Beat, Busy, Extended, Extension, Lost
 from tenure.core.outcomes import Change, Settled, Settlement, Verdict
 from tenure.core.states import State, check
+from tenure.engines.postgres.arrays import Bigints, Blobs, Flags, Integers, Texts, sparse
 from tenure.engines.postgres.steps import Ask, Effects, Steps
 
 CHUNK = 1000
@@ -44,15 +45,14 @@ def extend(out: Effects, beats: Sequence[Beat]) -> Steps[list[Extension]]:
 
 
 def _prolong(out: Effects, beats: Sequence[Beat]) -> Steps[dict[str, bool]]:
-    progress = [to_column_values({"progress": beat.progress})["progress"] for beat in beats]
     found = yield Ask(
         "extend",
         {
-            "ids": [beat.id for beat in beats],
-            "tokens": [beat.token for beat in beats],
-            "owners": [beat.owner for beat in beats],
-            "lengths": [round(beat.seconds * 1_000_000) for beat in beats],
-            "progress": progress,
+            "ids": Texts(beat.id for beat in beats),
+            "tokens": Bigints(beat.token for beat in beats),
+            "owners": Texts(beat.owner for beat in beats),
+            "lengths": Bigints(round(beat.seconds * 1_000_000) for beat in beats),
+            "progress": sparse(Texts, (_json("progress", beat.progress) for beat in beats)),
             "now": out.now,
         },
     )
@@ -75,7 +75,7 @@ def _locked(ids: Sequence[str]) -> Steps[set[str]]:
     """Those of these jobs that somebody has locked: a holder's own transaction keeps the job."""
     if not ids:
         return set()
-    found = yield Ask("unlocked", {"ids": list(ids)})
+    found = yield Ask("unlocked", {"ids": Texts(ids)})
     return set(ids) - {row[0] for row in found}
 
 
@@ -117,13 +117,13 @@ def _apply(out: Effects, items: Sequence[Settlement], *, asked: bool) -> Steps[s
         (final if change.state.final else pending).append((item, change))
     applied: set[str] = set()
     if final:
-        values = _arrays(final, asked) | {"states": [str(c.state) for _, c in final]}
+        values = _arrays(final, asked) | {"states": Texts(c.state for _, c in final)}
         states = {item.id: change.state for item, change in final}
         for (job_id,) in (yield Ask("settle_final", values | {"now": out.now})):
             out.changes.append((job_id, "", states[job_id], False))
             applied.add(job_id)
     if pending:
-        values = _arrays(pending, asked) | {"delays": [c.delay for _, c in pending]}
+        values = _arrays(pending, asked) | {"delays": Bigints(c.delay for _, c in pending)}
         for job_id, queue in (yield Ask("settle_pending", values | {"now": out.now})):
             out.changes.append((job_id, queue, State.PENDING, True))
             applied.add(job_id)
@@ -131,22 +131,29 @@ def _apply(out: Effects, items: Sequence[Settlement], *, asked: bool) -> Steps[s
 
 
 def _arrays(items: Sequence[tuple[Settlement, Change]], asked: bool) -> dict[str, Any]:
-    columns = [
-        to_column_values({"error": change.error, "errors": change.errors}) for _, change in items
-    ]
+    changes = [change for _, change in items]
     return {
-        "ids": [item.id for item, _ in items],
-        "tokens": [item.token for item, _ in items],
-        "owners": [item.owner for item, _ in items],
+        "ids": Texts(item.id for item, _ in items),
+        "tokens": Bigints(item.token for item, _ in items),
+        "owners": Texts(item.owner for item, _ in items),
         # None: either branch writes the same, so the flag does not matter.
-        "flags": [None if i.next == i.if_cancel_requested else asked for i, _ in items],
-        "failures": [change.failures for _, change in items],
-        "lapses": [change.lapses for _, change in items],
-        "releases": [change.releases for _, change in items],
-        "results": [change.result for _, change in items],
-        "error": [column["error"] for column in columns],
-        "errors": [column["errors"] for column in columns],
+        "flags": sparse(Flags, (None if _alike(item) else asked for item, _ in items)),
+        "failures": Integers(change.failures for change in changes),
+        "lapses": Integers(change.lapses for change in changes),
+        "releases": Integers(change.releases for change in changes),
+        "results": sparse(Blobs, (change.result for change in changes)),
+        "error": sparse(Texts, (_json("error", change.error) for change in changes)),
+        "errors": sparse(Texts, (_json("errors", change.errors) for change in changes)),
     }
+
+
+def _alike(item: Settlement) -> bool:
+    return item.next is item.if_cancel_requested or item.next == item.if_cancel_requested
+
+
+def _json(name: str, value: Any) -> str | None:
+    text: str | None = to_column_values({name: value})[name] if value else None
+    return text
 
 
 def _verdict(item: Settlement, fence: Fence | None) -> Settled:
@@ -162,7 +169,7 @@ def _verdict(item: Settlement, fence: Fence | None) -> Settled:
 def _fences(out: Effects, ids: Sequence[str]) -> Steps[dict[str, Fence]]:
     if not ids:
         return {}
-    found = yield Ask("fences", {"ids": list(ids), "now": out.now})
+    found = yield Ask("fences", {"ids": Texts(ids), "now": out.now})
     return {row[0]: Fence(row[1], row[2], State(row[3]), row[4], bool(row[5])) for row in found}
 
 
