@@ -37,7 +37,7 @@ async def test_c_code_that_lets_no_thread_run_is_taken_over_and_refused(site: Si
 
 async def test_many_busy_threads_keep_their_leases(site: Site, scaled: Scaled):
     """More threads than cores, all busy, beside a worker that would take what lapses."""
-    count, seconds = scaled(8, 40), scaled(33, 200) / 10
+    count, seconds = scaled(4, 40), scaled(33, 200) / 10
     busy = await site.start(concurrency=count, lease=3.0)
     ids = [await site.put("spin_in_thread", seconds) for _ in range(count)]
     await asyncio.gather(*(site.started(job_id) for job_id in ids))

@@ -7,6 +7,7 @@ import os
 import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -237,6 +238,12 @@ def test_a_forked_child_is_refused_while_it_is_open(path: str, direct: Direct):
     assert direct.insert([make_job(id="c")])[0].created
 
 
+def ids_in(path: str) -> list[str]:
+    """The ids in a file, by a connection that is closed again."""
+    with closing(sqlite3.connect(path)) as connection:
+        return ids(connection)
+
+
 def test_a_forked_child_may_use_one_that_was_closed(path: str, direct: Direct, look):
     direct.insert([make_job(id="a")])
     direct.close()
@@ -250,7 +257,7 @@ def test_a_forked_child_may_use_one_that_was_closed(path: str, direct: Direct, l
         return str(created)
 
     assert fork(use) == "True"
-    assert len(ids(sqlite3.connect(path))) == 9
+    assert len(ids_in(path)) == 9
 
 
 def test_a_child_that_ends_in_order_leaves_the_file_of_its_parent_alone(path: str, python):
@@ -273,4 +280,4 @@ sys.stdin.readline()
     assert process.stdout.readline() == "log\n"
     process.communicate("go\n")
     assert process.returncode == 0
-    assert ids(sqlite3.connect(path)) == ["a", "b"]
+    assert ids_in(path) == ["a", "b"]
