@@ -11,6 +11,7 @@ from tenure.core.job import NewJob
 from tenure.core.lease import Beat, Extension
 from tenure.core.outcomes import Settled, Settlement
 from tenure.engines.postgres import inserting, migrating, settling
+from tenure.engines.postgres.arrays import Texts
 from tenure.engines.postgres.flow import Flow
 from tenure.engines.postgres.link import CONFLICTS, STALE, TRIES, Link, translated
 from tenure.engines.postgres.place import Place, PlacedStatements
@@ -155,7 +156,7 @@ class Handle:
 
     async def _send(self, texts: list[str]) -> None:
         async with self._pool.link(self._deadline()) as link:
-            await link.ask(Ask("tell", {"channel": self._place.channel, "messages": texts}))
+            await link.ask(Ask("tell", {"channel": self._place.channel, "messages": Texts(texts)}))
 
     async def _insert(self, calls: list[Sequence[NewJob]], now: int | None) -> list[list[Inserted]]:
         def work(out: Effects) -> Steps[list[list[Inserted]]]:

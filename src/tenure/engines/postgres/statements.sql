@@ -4,7 +4,8 @@
 --
 -- A condition on the state that stands beside ids is written as `state || ''`, so that only the
 -- primary key can serve it: after statistics of a moment in which nothing ran, PostgreSQL would
--- rather read the whole index of running jobs, and be wrong by orders of magnitude.
+-- rather read the whole index of running jobs, and be wrong by orders of magnitude. What was found
+-- and locked is then written by its place (ctid); a row that has moved since is left for next time.
 
 -- name: clock
 -- The store's time.
@@ -83,22 +84,24 @@ work AS MATERIALIZED (
                 AND j.lease_until <= clock.now
         ) AS found
 ),
-seen AS MATERIALIZED (
-    SELECT c.id, c.rank, l.queue, l.task
+lanes AS MATERIALIZED (
+    SELECT l.queue, l.task
     FROM work CROSS JOIN unnest(%(lane_queues)s::text[], %(lane_tasks)s::text[]) AS l (queue, task)
-    CROSS JOIN LATERAL (
-        SELECT j.id, j.rank FROM {jobs} j
+    WHERE NOT work.found
+        AND NOT EXISTS (SELECT FROM {queues} p WHERE p.queue = l.queue AND p.paused)
+),
+seen AS MATERIALIZED (
+    SELECT c.place, c.id, c.rank, l.queue, l.task FROM lanes l CROSS JOIN LATERAL (
+        SELECT j.ctid AS place, j.id, j.rank FROM {jobs} j
         WHERE j.state = 'pending' AND j.ready AND j.queue = l.queue AND j.task = l.task
             AND (j.expires_at IS NULL OR j.expires_at > (SELECT now FROM clock))
         ORDER BY j.rank, j.id LIMIT %(reach)s::bigint
     ) c
-    WHERE NOT work.found
-        AND NOT EXISTS (SELECT FROM {queues} p WHERE p.queue = l.queue AND p.paused)
     ORDER BY c.rank, c.id LIMIT %(reach)s::bigint
 ),
 free AS MATERIALIZED (
-    SELECT j.id FROM seen JOIN {jobs} j ON j.id = seen.id
-    WHERE j.state || '' = 'pending' AND j.ready AND j.queue || '' = seen.queue
+    SELECT j.ctid AS place FROM seen JOIN {jobs} j ON j.ctid = seen.place
+    WHERE j.id || '' = seen.id AND j.state || '' = 'pending' AND j.ready AND j.queue || '' = seen.queue
         AND j.task || '' = seen.task AND j.rank + 0 = seen.rank
         AND (j.expires_at IS NULL OR j.expires_at > (SELECT now FROM clock))
     ORDER BY seen.rank, seen.id LIMIT %(most)s::bigint
@@ -111,7 +114,7 @@ taken AS (
         started_at = clock.now,
         unique_key = CASE WHEN j.unique_until = 'started' THEN NULL ELSE j.unique_key END,
         unique_until = CASE WHEN j.unique_until = 'started' THEN NULL ELSE j.unique_until END
-    FROM free, clock WHERE j.id = free.id
+    FROM free, clock WHERE j.ctid = free.place
     RETURNING {j_columns}
 )
 SELECT work.found, (SELECT count(*) FROM seen), {t_columns}
@@ -159,7 +162,7 @@ ORDER BY j.rank, j.id;
 -- Take those of these pending jobs that nobody else takes, as rules.claimed_values says.
 WITH clock AS MATERIALIZED (SELECT {now} AS now),
 free AS MATERIALIZED (
-    SELECT j.id FROM {jobs} j
+    SELECT j.ctid AS place FROM {jobs} j
     WHERE j.id = ANY(%(ids)s::text[]) AND j.state || '' = 'pending' AND j.ready
     ORDER BY j.id FOR NO KEY UPDATE SKIP LOCKED
 )
@@ -169,7 +172,7 @@ UPDATE {jobs} j SET
     started_at = clock.now,
     unique_key = CASE WHEN j.unique_until = 'started' THEN NULL ELSE j.unique_key END,
     unique_until = CASE WHEN j.unique_until = 'started' THEN NULL ELSE j.unique_until END
-FROM free, clock WHERE j.id = free.id
+FROM free, clock WHERE j.ctid = free.place
 RETURNING {j_columns};
 
 -- name: lapsed_candidates
@@ -186,7 +189,7 @@ ORDER BY j.lease_until, j.id;
 -- that its holder's own transaction locks is passed over: its holder lives.
 WITH clock AS MATERIALIZED (SELECT {now} AS now),
 free AS MATERIALIZED (
-    SELECT j.id FROM {jobs} j, clock
+    SELECT j.ctid AS place FROM {jobs} j, clock
     WHERE j.id = ANY(%(ids)s::text[]) AND j.state || '' = 'running' AND j.lease_until <= clock.now
     ORDER BY j.id FOR NO KEY UPDATE OF j SKIP LOCKED
 )
@@ -194,21 +197,21 @@ UPDATE {jobs} j SET
     token = greatest(j.token + 1, clock.now), owner = %(owner)s::text,
     lease_until = clock.now + %(lease)s::bigint, claims = j.claims + 1, lapses = j.lapses + 1,
     started_at = clock.now
-FROM free, clock WHERE j.id = free.id
+FROM free, clock WHERE j.ctid = free.place
 RETURNING {j_columns};
 
 -- name: resume
 -- Repeat a claim to its owner, but for what it holds: the token stays, the lease starts anew.
 WITH clock AS MATERIALIZED (SELECT {now} AS now),
 mine AS MATERIALIZED (
-    SELECT j.id, j.lease_until FROM {jobs} j
+    SELECT j.ctid AS place, j.lease_until FROM {jobs} j
     WHERE j.state = 'running' AND j.owner = %(owner)s::text AND j.id <> ALL(%(held)s::text[])
     ORDER BY j.lease_until, j.id LIMIT %(most)s::bigint
     FOR NO KEY UPDATE SKIP LOCKED
 ),
 resumed AS (
     UPDATE {jobs} j SET lease_until = clock.now + %(lease)s::bigint
-    FROM mine, clock WHERE j.id = mine.id
+    FROM mine, clock WHERE j.ctid = mine.place
     RETURNING mine.lease_until AS until, {j_columns}
 )
 SELECT {t_columns} FROM resumed t ORDER BY t.until, t.id;
@@ -227,12 +230,12 @@ due AS MATERIALIZED (
     ORDER BY w.available_at, w.id LIMIT %(most)s::bigint
 ),
 free AS MATERIALIZED (
-    SELECT j.id FROM due JOIN {jobs} j ON j.id = due.id
+    SELECT j.ctid AS place FROM due JOIN {jobs} j ON j.id = due.id
     WHERE j.state || '' = 'pending' AND NOT j.ready AND j.available_at + 0 <= (SELECT now FROM clock)
     ORDER BY j.id FOR NO KEY UPDATE OF j SKIP LOCKED
 )
 UPDATE {jobs} j SET ready = true, queued_at = j.available_at
-FROM free WHERE j.id = free.id
+FROM free WHERE j.ctid = free.place
 RETURNING j.id, j.queue;
 
 -- name: overdue_queues
@@ -260,12 +263,12 @@ due AS MATERIALIZED (
     ORDER BY o.expires_at, o.id LIMIT %(most)s::bigint
 ),
 free AS MATERIALIZED (
-    SELECT j.id, due.expires_at FROM due JOIN {jobs} j ON j.id = due.id
+    SELECT j.ctid AS place FROM due JOIN {jobs} j ON j.id = due.id
     WHERE j.state || '' = 'pending' AND j.expires_at + 0 <= (SELECT now FROM clock)
     ORDER BY j.id FOR UPDATE OF j SKIP LOCKED
 ),
 gone AS (
-    DELETE FROM {jobs} j USING free, clock WHERE j.id = free.id
+    DELETE FROM {jobs} j USING free, clock WHERE j.ctid = free.place
     RETURNING {j_columns}, clock.now
 ),
 ended AS (
@@ -279,7 +282,7 @@ SELECT id FROM ended ORDER BY expires_at, id;
 -- Prolong leases that have not run out; the cancel flags of those that were prolonged.
 WITH clock AS MATERIALIZED (SELECT {now} AS now),
 held AS MATERIALIZED (
-    SELECT a.* FROM unnest(
+    SELECT a.*, j.ctid AS place FROM unnest(
         %(ids)s::text[], %(tokens)s::bigint[], %(owners)s::text[], %(lengths)s::bigint[],
         %(progress)s::text[]
     ) AS a (id, token, owner, length, progress)
@@ -290,7 +293,7 @@ held AS MATERIALIZED (
 )
 UPDATE {jobs} j SET
     lease_until = clock.now + held.length, progress = coalesce(held.progress, j.progress)
-FROM held, clock WHERE j.id = held.id
+FROM held, clock WHERE j.ctid = held.place
 RETURNING j.id, j.cancel_requested;
 
 -- name: settle_final
@@ -298,7 +301,7 @@ RETURNING j.id, j.cancel_requested;
 -- not ask for the other branch; the ids of those that ended.
 WITH clock AS MATERIALIZED (SELECT {now} AS now),
 held AS MATERIALIZED (
-    SELECT a.* FROM unnest(
+    SELECT a.*, j.ctid AS place FROM unnest(
         %(ids)s::text[], %(tokens)s::bigint[], %(owners)s::text[], %(flags)s::boolean[],
         %(states)s::text[], %(failures)s::integer[], %(lapses)s::integer[],
         %(releases)s::integer[], %(results)s::bytea[], %(error)s::text[], %(errors)s::text[]
@@ -311,7 +314,7 @@ held AS MATERIALIZED (
     ORDER BY j.id FOR UPDATE OF j SKIP LOCKED
 ),
 gone AS (
-    DELETE FROM {jobs} j USING held, clock WHERE j.id = held.id
+    DELETE FROM {jobs} j USING held, clock WHERE j.ctid = held.place
     RETURNING {j_columns}, held.state AS to_state, held.failures AS to_failures,
         held.lapses AS to_lapses, held.releases AS to_releases, held.result AS to_result,
         held.error AS to_error, held.errors AS to_errors, clock.now
@@ -324,7 +327,7 @@ RETURNING id;
 -- End attempts whose jobs wait for their next one; the ids and queues of those that do.
 WITH clock AS MATERIALIZED (SELECT {now} AS now),
 held AS MATERIALIZED (
-    SELECT a.*, least(clock.now + a.delay, 253402300799999999) AS due
+    SELECT a.*, j.ctid AS place, least(clock.now + a.delay, 253402300799999999) AS due
     FROM clock, unnest(
         %(ids)s::text[], %(tokens)s::bigint[], %(owners)s::text[], %(flags)s::boolean[],
         %(delays)s::bigint[], %(failures)s::integer[], %(lapses)s::integer[],
@@ -342,7 +345,7 @@ UPDATE {jobs} j SET
     result = held.result, error = held.error, errors = held.errors, lease_until = NULL,
     ready = held.delay = 0, available_at = held.due, queued_at = held.due,
     rank = held.due - j.priority::bigint * 3600000000, finished_at = NULL
-FROM held WHERE j.id = held.id
+FROM held WHERE j.ctid = held.place
 RETURNING j.id, j.queue;
 
 -- name: fences
