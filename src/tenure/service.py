@@ -19,7 +19,7 @@ from tenure.core.job import Job, NewJob
 from tenure.core.query import CancelResult, RequeueResult, Swept
 from tenure.core.states import State
 from tenure.engines.open import open_engine
-from tenure.engines.optional import Blocking, Checkable
+from tenure.engines.optional import Checkable, direct_of
 from tenure.engines.protocol import Engine
 from tenure.errors import ConfigurationError, InvalidArguments, JobNotFound, SchemaError
 from tenure.handles import JobHandle
@@ -386,12 +386,12 @@ class QueueService:
     def _put(self, tasks: Iterable[BoundTask[R]]) -> list[JobHandle[R]]:
         """`enqueue_many` of the blocking face: on this thread if the engine can do so."""
         bound = bound_tasks(tasks)  # here, as reading a generator runs the caller's code
-        engine = self._life.engine
-        if not isinstance(engine, Blocking):
+        direct = direct_of(self._life.engine)
+        if direct is None:
             return self._home.run_sync(lambda: self.enqueue_many(bound))
         self._home.refuse_to_block()
         new = self._new_jobs(bound)
-        return self._handles(bound, engine.direct().insert(new)) if new else []
+        return self._handles(bound, direct.insert(new)) if new else []
 
     async def _run(self, operation: Callable[[Engine], Awaitable[T]]) -> T:
         async def run() -> T:
@@ -410,9 +410,9 @@ class QueueService:
 
     def _close_direct(self) -> None:
         """Let go of the connection of the blocking face, if it has one of its own."""
-        engine = self._life.engine
-        if isinstance(engine, Blocking):
-            engine.direct().close()
+        direct = direct_of(self._life.engine)
+        if direct is not None:
+            direct.close()
 
     def _at_exit(self) -> None:
         try:

@@ -11,8 +11,16 @@ import pytest
 from tenure import INJECTED, JobContext, Snooze
 from tenure.core.states import State
 from tests.worker.kit import SOON, House, until
+from tests.worker.puppet import Strings
 
 pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def house(memory: tuple[House, Strings]) -> House:
+    """One engine will do: nothing here depends on it."""
+    return memory[0]
+
 
 tenant: contextvars.ContextVar[str] = contextvars.ContextVar("tenant", default="nobody")
 

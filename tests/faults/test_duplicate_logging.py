@@ -16,9 +16,17 @@ import pytest
 from tenure import QueueService, TaskRef
 from tests.faults.scripts import output, start, surroundings
 from tests.worker.kit import SOON, House, until
+from tests.worker.puppet import Strings
 
 pytestmark = pytest.mark.anyio
 Scaled = Callable[[int, int], int]
+
+
+@pytest.fixture
+def house(memory: tuple[House, Strings]) -> House:
+    """One engine will do: nothing here depends on it."""
+    return memory[0]
+
 
 SETUPS = {
     "nothing": "",

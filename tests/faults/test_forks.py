@@ -57,7 +57,13 @@ def chatter():
     log = logging.getLogger("tenure.worker")
     while on:
         log.warning("a line")
-threads = [threading.Thread(target=chatter, daemon=True) for _ in range(4)]
+here = QueueService("memory://", tasks=[work])
+here.sync.enqueue(work, 0)  # what is imported at first use is: no fork amid an import goes well
+def produce():
+    while on:
+        here.sync.enqueue(work, 0)
+targets = [chatter, chatter, produce, produce]
+threads = [threading.Thread(target=target, daemon=True) for target in targets]
 for thread in threads:
     thread.start()
 
@@ -67,6 +73,9 @@ def use():
     asyncio.run(jobs.worker(burst=True).run())
     assert handle.result(0) == 1
     jobs.sync.close()
+    # What the parent's threads use just now is inherited with whatever is locked in it.
+    assert here.sync.enqueue(work, 2).job().state == "pending"
+    here.sync.close()
 
 for _ in range(int(sys.argv[2])):
     assert child(use) == 0
@@ -95,15 +104,15 @@ async def main():
     running = asyncio.create_task(worker.run())
     await started.wait()
 
-    def use():
+    async def elsewhere():
         # The keeper of the parent is renewing meanwhile; the child has one of its own.
-        other = QueueService("memory://", tasks=[work])
-        handle = other.sync.enqueue(work, 2)
-        assert handle.job().state == "pending"
-        other.sync.close()
+        async with QueueService("memory://", tasks=[work]) as other:
+            handle = await other.enqueue(work, 2)
+            await other.worker(burst=True).run()
+            assert await handle.result(0) == 2
 
     for _ in range(int(sys.argv[2])):
-        assert await asyncio.to_thread(child, use) == 0
+        assert await asyncio.to_thread(child, lambda: asyncio.run(elsewhere())) == 0
     assert await handle.result(10) == "done"
     job = await handle.job()
     assert (job.claims, job.lapses) == (1, 0), job

@@ -73,7 +73,7 @@ async def test_first_in_is_first_out_at_both_ends_of_the_range(house: House, pri
     """In the same instant, too, and whatever the order in which they were written."""
     task = house.task(body)
     ids = [f"{n:04}" for n in range(50)]
-    now = 1_700_000_000_000_000
+    now = 1_700_000_000_000_500
     mixed = random.Random(1).sample(ids, len(ids))
     for job_id in mixed:
         await _put(house, task.name, job_id, priority, now)
@@ -82,15 +82,15 @@ async def test_first_in_is_first_out_at_both_ends_of_the_range(house: House, pri
 
 
 async def test_neighbouring_priorities_stay_apart_at_both_ends(house: House):
-    now = 1_700_000_000_000_000
+    now = 1_700_000_000_000_500
     task = house.task(body)
     for at in (PRIORITY_MIN, PRIORITY_MIN + 1, PRIORITY_MAX - 1, PRIORITY_MAX):
         await _put(house, task.name, f"p{at}", at, now)
     # A microsecond of waiting counts at the ends as anywhere.
-    await _put(house, task.name, "earlier", PRIORITY_MAX, now - 1)
+    await _put(house, task.name, "z-earlier", PRIORITY_MAX, now - 1)
     taken = [job.id for job in await house.steal(now=now)]
     assert taken == [
-        "earlier",
+        "z-earlier",
         f"p{PRIORITY_MAX}",
         f"p{PRIORITY_MAX - 1}",
         f"p{PRIORITY_MIN + 1}",

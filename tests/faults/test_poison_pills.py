@@ -60,6 +60,8 @@ async def test_every_way_of_recovery_counts_against_one_budget(house: House, way
             break
     job = await house.job(job_id)
     assert job.lapses == 4
+    if way == "sweep":
+        assert job.state is State.FAILED  # without any worker
     await house.engine.sweep(10, now=4_000_000_000_000_000)
     await house.burst()
     job = await house.job(job_id)
@@ -79,3 +81,22 @@ async def test_what_came_to_an_end_before_the_death_is_not_run_again(site: Site)
     [job] = await site.house.ended(killer)
     assert job.state is State.FAILED
     await until(lambda: all(len(site.notes("start", job_id)) == 1 for job_id in done))
+
+
+async def test_a_killer_does_not_take_its_neighbours_along(site: Site):
+    """All are claimed together again and again; in the end each suspect runs by itself."""
+    killer = await site.put("die", max_lapses=3)
+    neighbours = [await site.put("sleep", 0.3) for _ in range(7)]
+    await site.start(concurrency=8, lease=1.0)
+
+    async def supervise() -> None:
+        while True:
+            await site.processes[-1].wait()
+            await site.start(concurrency=8, lease=1.0)
+
+    supervising = asyncio.create_task(supervise())
+    [job, *others] = await site.house.ended(killer, *neighbours, timeout=45)
+    supervising.cancel()
+    assert (job.state, job.lapses) == (State.FAILED, 4)
+    assert {other.state for other in others} == {State.COMPLETED}
+    assert max(other.lapses for other in others) == 3  # they did run beside it

@@ -37,11 +37,11 @@ async def test_c_code_that_lets_no_thread_run_is_taken_over_and_refused(site: Si
 
 async def test_many_busy_threads_keep_their_leases(site: Site, scaled: Scaled):
     """More threads than cores, all busy, beside a worker that would take what lapses."""
-    count, seconds = scaled(8, 40), scaled(20, 200) / 10
-    busy = await site.start(concurrency=count, lease=1.5)
+    count, seconds = scaled(8, 40), scaled(33, 200) / 10
+    busy = await site.start(concurrency=count, lease=3.0)
     ids = [await site.put("spin_in_thread", seconds) for _ in range(count)]
     await asyncio.gather(*(site.started(job_id) for job_id in ids))
-    await site.start(lease=1.5)
+    await site.start(lease=3.0)
     jobs = await site.house.ended(*ids, timeout=50)
     assert {(job.state, job.claims, job.lapses) for job in jobs} == {(State.COMPLETED, 1, 0)}
     assert {job.result for job in jobs} == {busy.pid}
@@ -55,7 +55,7 @@ async def test_renewals_that_fail_for_most_of_a_lease_start_nothing_twice(
 
     async def body() -> None:
         starts.append(time.monotonic())
-        await asyncio.sleep(2.2)
+        await asyncio.sleep(1.7)
 
     job_id = await house.put(house.task(body))
     async with house.working(lease=1.0), house.working(lease=1.0):
@@ -68,7 +68,7 @@ async def test_renewals_that_fail_for_most_of_a_lease_start_nothing_twice(
         [job] = await house.ended(job_id)
     assert len(starts) == 1
     assert (job.state, job.claims, job.lapses) == (State.COMPLETED, 1, 0)
-    assert strings.calls["extend"] >= 5
+    assert strings.calls["extend"] >= 4
 
 
 async def test_a_definitive_refusal_stops_the_body_and_is_not_asked_again(

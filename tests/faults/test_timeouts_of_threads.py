@@ -11,9 +11,16 @@ import pytest
 
 from tenure.core.states import State
 from tests.worker.kit import House, until
+from tests.worker.puppet import Strings
 
 pytestmark = pytest.mark.anyio
 Scaled = Callable[[int, int], int]
+
+
+@pytest.fixture
+def house(memory: tuple[House, Strings]) -> House:
+    """One engine will do: nothing here depends on it."""
+    return memory[0]
 
 
 async def test_a_thread_blocked_in_the_system_holds_up_its_own_place_only(house: House):

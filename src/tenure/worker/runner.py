@@ -35,6 +35,7 @@ from tenure.worker.options import WorkerOptions, seconds
 from tenure.worker.renewal import EngineLeases
 from tenure.worker.report import Reporter
 from tenure.worker.settler import Settler
+from tenure.worker.suspects import Suspects
 
 log = logging.getLogger("tenure.worker")
 
@@ -77,6 +78,7 @@ class Runner:
         self._working: dict[asyncio.Task[None], str] = {}  # the ids of the jobs
         self._attempts: dict[str, Attempt] = {}  # whose bodies run, by job
         self._left_behind: dict[str, Attempt] = {}
+        self._suspects = Suspects()
         self._settling = 0
         self._early_cancels: dict[str, None] = {}
         self._changed = asyncio.Event()
@@ -116,6 +118,7 @@ class Runner:
         except Exception as error:
             kept = False  # so they must not start; they are given back
             self.fail(error)
+        self._suspects.note(rows)
         for row, lease in zip(rows, leases, strict=True):
             work = loop.create_task(self._work(row, lease, sent_at, kept))
             self._working[work] = row.id
@@ -217,6 +220,7 @@ class Runner:
             outcome: Ending = self._refused(row, lease, kept)
             lost = False
             if outcome is None:
+                await self._suspects.until_alone(row)
                 outcome = await self._run(row, lease, sent_at)
                 if outcome is None:
                     lost = True
@@ -231,6 +235,7 @@ class Runner:
                 finally:
                     self._settling -= 1
         finally:
+            self._suspects.ended(row)
             self._keeper.remove([lease])
 
     def _now(self, row: JobRow, sent_at: float) -> int:
@@ -243,7 +248,10 @@ class Runner:
             return Released(ReleaseReason.UNSTARTED)
         if row.id in self._attempts or row.id in self._left_behind:
             return Snoozed(_BUSY_BODY_SNOOZE)  # its old body still runs in this process
-        return admit(row)
+        refusal = admit(row)
+        if refusal is None and self._suspects.is_put_off(row):
+            return Snoozed(_BUSY_BODY_SNOOZE)
+        return refusal
 
     async def _hand_off(self, row: JobRow, lease: Lease) -> None:
         """Write nothing; a late renewal must not outlive what the new holder does."""

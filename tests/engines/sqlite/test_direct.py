@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tenure.engines.memory import MemoryEngine
-from tenure.engines.optional import Blocking, Direct
+from tenure.engines.optional import Blocking, Direct, direct_of
 from tenure.engines.protocol import Signal, Topic
 from tenure.engines.sqlite import SQLiteEngine, checkpoints
 from tenure.engines.sqlite.turnstile import Turnstile
@@ -38,7 +38,9 @@ def test_which_engines_can(path: str):
     engine = SQLiteEngine(path)
     assert isinstance(engine, Blocking)
     assert engine.direct() is engine.direct()
+    assert direct_of(engine) is engine.direct()
     assert not isinstance(MemoryEngine(), Blocking)
+    assert direct_of(MemoryEngine()) is None
 
 
 def test_it_needs_no_open_engine(direct: Direct, look: sqlite3.Connection):

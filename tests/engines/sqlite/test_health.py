@@ -170,6 +170,7 @@ def touch(path: str) -> None:
 
 
 async def test_jobs_are_looked_at_too(engine: SQLiteEngine):
+    """B038: a job that is neither claimed nor claimable shows."""
     await engine.insert([make_job(id="a")])
     spoil = "UPDATE jobs SET state = 'lost'"
     await engine._write("spoil", lambda tx, now: tx.write(spoil), None, 1)

@@ -1,4 +1,4 @@
-"""Network file systems are refused. Such mounts cannot be made here, so their list is a test's."""
+"""K18, B049: network file systems are refused. None can be mounted here, so a test lists them."""
 
 from __future__ import annotations
 

@@ -665,8 +665,9 @@ DELETE FROM {events} WHERE (xid, number) IN (
 RETURNING number;
 
 -- name: prune_jobs
--- Remove the first jobs that ended before an instant; a NULL list matches all.
-DELETE FROM {finished} WHERE id IN (
+-- Remove the first jobs that ended before an instant; a NULL list matches all. Chosen once, up
+-- front: as a part of the DELETE the choice may be made anew for every row, beyond its limit.
+WITH doomed AS MATERIALIZED (
     SELECT id FROM {finished}
     WHERE finished_at < %(before)s::bigint
         AND (%(ids)s::text[] IS NULL OR id = ANY(%(ids)s::text[]))
@@ -676,7 +677,8 @@ DELETE FROM {finished} WHERE id IN (
     ORDER BY finished_at, id LIMIT %(most)s::bigint
     FOR UPDATE SKIP LOCKED
 )
-RETURNING state;
+DELETE FROM {finished} AS ended USING doomed WHERE ended.id = doomed.id
+RETURNING ended.state;
 
 -- name: begin_step
 -- From here an operation in the caller's transaction can be undone.

@@ -10,20 +10,23 @@ import os
 import sqlite3
 import time
 
-COMMITS = 250
-"""A checkpoint is due after so many commits: about a thousand pages, a matter of milliseconds."""
+COMMITS = 1000
+"""A checkpoint is due after so many commits. It takes some 10 ms, most of which is waiting for the
+disk, however few commits there were."""
 
-LONG = 4 * 1024 * 1024
+LONG = 16 * 1024 * 1024
 """Or when the log file is longer than that and still grows."""
 
 IDLE_AFTER = 5.0
 """Or when nothing was written for so many seconds."""
 
-LARGE = 32 * 1024 * 1024
+LARGE = 64 * 1024 * 1024
 """A log file of more bytes is cut off. A smaller one keeps its size, as writing over old pages is
 quicker than making the file grow."""
 
 _STEP = 1024 * 1024
+_LOOK = 8
+"""The size of the log is looked at after every so many commits."""
 
 
 class Checkpoints:
@@ -48,9 +51,11 @@ class Checkpoints:
     @property
     def due(self) -> bool:
         """Whether the log has become long enough."""
-        if not self._commits:
+        if self._commits >= COMMITS:
+            return True
+        if not self._commits or self._commits % _LOOK:
             return False
-        return self._commits >= COMMITS or self._log_size() > max(self._size, LONG) + _STEP
+        return self._log_size() > max(self._size, LONG) + _STEP
 
     @property
     def quiet(self) -> bool:

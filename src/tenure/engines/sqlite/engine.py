@@ -70,6 +70,7 @@ class SQLiteEngine:
         self._place = Place(os.path.realpath(path), synchronous, float(timeout))
         self._clock = clock
         self._exchange = Exchange(self._place.path)
+        self._traits = msgspec.structs.replace(TRAITS, push=self._exchange.reaches_others)
         self._pid = 0
         self._writer: Writer | None = None
         self._reader: Reader | None = None
@@ -79,7 +80,7 @@ class SQLiteEngine:
 
     @property
     def traits(self) -> Traits:
-        return msgspec.structs.replace(TRAITS, push=self._exchange.reaches_others)
+        return self._traits
 
     @property
     def url(self) -> str:
