@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.servers.pooler import Pooler
 from tests.servers.postgres import PostgresServer, temporary_folder
 from tests.servers.schemas import Schemas
 
@@ -59,6 +60,13 @@ def postgres_server() -> Iterator[PostgresServer]:
     finally:
         server.kill()
         shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def postgres_pooler(postgres_server: PostgresServer) -> Iterator[Pooler]:
+    """A transaction pooler in front of that server."""
+    with Pooler(postgres_server.url()) as pooler:
+        yield pooler
 
 
 @pytest.fixture(scope="session")
