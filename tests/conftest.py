@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.servers.pooler import Pooler
-from tests.servers.postgres import PostgresServer, temporary_folder
+from tests.servers.postgres import PostgresServer, running
 from tests.servers.schemas import Schemas
 
 SOAK = bool(os.environ.get("TENURE_SOAK"))
@@ -51,15 +50,9 @@ def postgres_server() -> Iterator[PostgresServer]:
 
     `TENURE_TEST_POSTGRES=/usr/lib/postgresql/15/bin` takes the programs of another version.
     """
-    folder = temporary_folder()
     programs = os.environ.get("TENURE_TEST_POSTGRES")
-    server = PostgresServer(folder / "server", Path(programs) if programs else None)
-    try:
-        server.start()
+    with running(Path(programs) if programs else None) as server:
         yield server
-    finally:
-        server.kill()
-        shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="session")

@@ -85,8 +85,9 @@ async def test_nothing_is_left_behind_in_sessions_of_others(engine, pooler, stor
         with psycopg.connect(url, autocommit=True) as other:
             row = other.execute(
                 "SELECT current_setting('plan_cache_mode'), current_setting('enable_seqscan'),"
-                " (SELECT count(*) FROM pg_prepared_statements), "
-                " (SELECT count(*) FROM pg_listening_channels())"
+                " (SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE %s), "
+                " (SELECT count(*) FROM pg_listening_channels())",
+                ("%finished%",),
             ).fetchone()
             found.add(row)
     assert found == {("auto", "on", 0, 0)}

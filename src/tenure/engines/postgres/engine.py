@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Self, TypeVar
 
 import msgspec
+import psycopg
 
 from tenure.clock import SYSTEM_CLOCK, Clock
 from tenure.core.event import EventFilter, NewEvent, StoredEvent
@@ -121,8 +122,10 @@ class PostgresEngine:
 
     async def migrate(self) -> int:
         """See `Engine.migrate`. The one operation for which the engine need not be open."""
-        with translated("migrate", self._place):
+        try:
             return await migrating.migrate(self._place, self._statements)
+        except psycopg.Error as error:
+            raise translated(error, "migrate", self._place) from error
 
     async def insert(self, jobs: Sequence[NewJob], *, now: int | None = None) -> list[Inserted]:
         """See `Engine.insert`."""

@@ -18,7 +18,9 @@ UNION ALL SELECT id FROM {finished} WHERE id = ANY(%(ids)s::text[]);
 
 -- name: insert_plain
 -- New rows without key and tick, as tenure.core.job.new_row says; the ids of those that are new.
--- That an id is in neither table is asked of one snapshot, so a job that ends meanwhile is seen.
+-- That an id is in neither table is asked of one snapshot, so a job that ends meanwhile is seen. If
+-- another inserts the same id at this moment, the statement fails and is run again, which costs all
+-- others less than ON CONFLICT.
 WITH clock AS MATERIALIZED (SELECT {now} AS now),
 asked AS (
     SELECT a.*, clock.now,
@@ -51,7 +53,6 @@ SELECT
 FROM asked
 WHERE (SELECT true FROM {jobs} j WHERE j.id = asked.id) IS NULL
     AND (SELECT true FROM {finished} f WHERE f.id = asked.id) IS NULL
-ON CONFLICT (id) DO NOTHING
 RETURNING id;
 
 -- name: insert_row
@@ -693,8 +694,9 @@ ROLLBACK TO SAVEPOINT tenure_step;
 RELEASE SAVEPOINT tenure_step;
 
 -- name: tell
--- Wake whoever listens.
-SELECT pg_notify(%(channel)s::text, message) FROM unnest(%(messages)s::text[]) AS m (message);
+-- Wake whoever listens. A hint need not survive a crash, so nobody waits for the disk.
+SELECT set_config('synchronous_commit', 'off', true), pg_notify(%(channel)s::text, message)
+FROM unnest(%(messages)s::text[]) AS m (message);
 
 -- name: adopt
 -- Make a session ours, unless it may be another's in the next moment: whether it is ours. Plans are
