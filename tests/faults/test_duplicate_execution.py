@@ -76,6 +76,7 @@ async def test_a_worker_frozen_before_it_reports_the_end_counts_once(site: Site,
     assert "Traceback" not in site.errors(frozen)
     assert site.errors(frozen).count("lost its lease") == 1
     # It goes on with what comes.
-    later = await site.put("quick")
     site.process(second).kill()
+    await site.process(second).wait()
+    later = await site.put("quick")
     assert (await site.house.ended(later))[0].result == first

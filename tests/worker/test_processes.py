@@ -96,8 +96,9 @@ async def test_what_a_frozen_worker_brings_late_is_refused(site: Site):
     assert (job.result, job.claims, job.lapses) == (second, 2, 1)
     assert site.errors(frozen).count(f"job {job_id} (sleep) lost its lease") == 1
     # It works on.
-    later = await site.put("quick")
     site.process(second).kill()
+    await site.process(second).wait()
+    later = await site.put("quick")
     [job] = await site.house.ended(later)
     assert job.result == first
 
