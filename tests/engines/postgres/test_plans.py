@@ -23,6 +23,7 @@ ARRAYS: dict[str, Any] = {
     "tasks": ["t0"],
     "lane_queues": ["q", "q"],
     "lane_tasks": ["t0", "t1"],
+    "floors": [-(2**63), 5],
     "tokens": [1, 2],
     "owners": ["w", "w"],
     "lengths": [1, 1],
@@ -233,6 +234,7 @@ async def test_a_claim_costs_the_same_beside_many_others(
             "queues": ["q"],
             "lane_queues": ["q"] * len(tasks),
             "lane_tasks": tasks,
+            "floors": [-(2**63)] * len(tasks),
             "owner": "w",
             "now": 2 * 10**15,
         }

@@ -143,11 +143,14 @@ class PostgresEngine:
         """See `Engine.claim`."""
         if claim.limit <= 0:
             return []
+        floors = self._opened("claim").floors
         if claiming.is_simple(claim):
-            taken = await self._apart("claim", lambda out: claiming.claim_due(out, claim), now)
+            taken = await self._apart(
+                "claim", lambda out: claiming.claim_due(out, claim, floors), now
+            )
             if taken is not None:
                 return taken
-        return await self._whole("claim", lambda out: claiming.claim(out, claim), now)
+        return await self._whole("claim", lambda out: claiming.claim(out, claim, floors), now)
 
     async def extend(self, beats: Sequence[Beat], *, now: int | None = None) -> list[Extension]:
         """See `Engine.extend`. `Busy`: a transaction of somebody else holds the job's row."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 import psycopg
+from psycopg import errors
 
 from tenure.core.insertion import Inserted
 from tenure.core.job import NewJob
@@ -14,6 +15,7 @@ from tenure.core.lease import Beat, Extension
 from tenure.core.outcomes import Settled, Settlement
 from tenure.engines.postgres import inserting, migrating, settling
 from tenure.engines.postgres.arrays import Texts
+from tenure.engines.postgres.floors import Floors
 from tenure.engines.postgres.flow import Flow
 from tenure.engines.postgres.link import CONFLICTS, STALE, TRIES, Link, translated
 from tenure.engines.postgres.place import Place, PlacedStatements
@@ -52,6 +54,7 @@ class Handle:
         self._mouth = Mouth(sender, self._send)
         self._ear = Ear(place, statements, hub, sender)
         self.tell = self._mouth.tell
+        self.floors = Floors()
 
     async def open(self) -> None:
         """Make the first connection and check the schema."""
@@ -156,8 +159,10 @@ class Handle:
     async def _once(self, link: Link, steps: Steps[T], whole: bool) -> T:
         try:
             return await link.run(steps, whole=whole)
-        except STALE:
-            await link.close()  # with all that it has prepared
+        except (*STALE, errors.ReadOnlySqlTransaction):
+            # With all that it has prepared; or because the server has become a standby, and the
+            # address leads to another one by now.
+            await link.close()
             raise
 
     def _told(self, out: Effects) -> None:

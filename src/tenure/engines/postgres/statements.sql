@@ -65,7 +65,8 @@ INSERT INTO {finished} ({columns}) VALUES ({values});
 
 -- name: claim_due
 -- Take up to `most` jobs of these lanes in claim order, if no other arm has work to do first. Looks
--- at `reach` candidates; says how many there were, so that a claim among many others looks further.
+-- at `reach` candidates, of each lane from its floor on; says how many there were, so that a claim
+-- among many others looks further, and how many microseconds it looked for.
 WITH clock AS MATERIALIZED (SELECT {now} AS now),
 work AS MATERIALIZED (
     SELECT
@@ -86,8 +87,9 @@ work AS MATERIALIZED (
         ) AS found
 ),
 lanes AS MATERIALIZED (
-    SELECT l.queue, l.task
-    FROM work CROSS JOIN unnest(%(lane_queues)s::text[], %(lane_tasks)s::text[]) AS l (queue, task)
+    SELECT l.queue, l.task, l.floor FROM work CROSS JOIN unnest(
+        %(lane_queues)s::text[], %(lane_tasks)s::text[], %(floors)s::bigint[]
+    ) AS l (queue, task, floor)
     WHERE NOT work.found
         AND NOT EXISTS (SELECT FROM {queues} p WHERE p.queue = l.queue AND p.paused)
 ),
@@ -95,6 +97,7 @@ seen AS MATERIALIZED (
     SELECT c.place, c.id, c.rank, l.queue, l.task FROM lanes l CROSS JOIN LATERAL (
         SELECT j.ctid AS place, j.id, j.rank FROM {jobs} j
         WHERE j.state = 'pending' AND j.ready AND j.queue = l.queue AND j.task = l.task
+            AND j.rank >= l.floor
             AND (j.expires_at IS NULL OR j.expires_at > (SELECT now FROM clock))
         ORDER BY j.rank, j.id LIMIT %(reach)s::bigint
     ) c
@@ -118,7 +121,8 @@ taken AS (
     FROM free, clock WHERE j.ctid = free.place
     RETURNING {j_columns}
 )
-SELECT work.found, (SELECT count(*) FROM seen), {t_columns}
+SELECT work.found, (SELECT count(*) FROM seen),
+    (extract(epoch FROM clock_timestamp() - statement_timestamp()) * 1000000)::bigint, t.*
 FROM work LEFT JOIN taken t ON true;
 
 -- name: ready_lanes
@@ -213,9 +217,9 @@ mine AS MATERIALIZED (
 resumed AS (
     UPDATE {jobs} j SET lease_until = clock.now + %(lease)s::bigint
     FROM mine, clock WHERE j.ctid = mine.place
-    RETURNING mine.lease_until AS until, {j_columns}
+    RETURNING {j_columns}, mine.lease_until AS until
 )
-SELECT {t_columns} FROM resumed t ORDER BY t.until, t.id;
+SELECT r.* FROM resumed r ORDER BY r.until, r.id;
 
 -- name: promote
 -- The first jobs of these queues whose time has come may be claimed. What another claim promotes at
