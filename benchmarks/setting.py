@@ -10,8 +10,12 @@ from pathlib import Path
 
 import msgspec
 
+from tests.servers.postgres import PostgresServer, running
+from tests.servers.schemas import migrated
+
 SQLITE_FULL, SQLITE_NORMAL, MEMORY, ANY = "sqlite-full", "sqlite-normal", "memory", "any"
-ENGINES = (SQLITE_FULL, SQLITE_NORMAL, MEMORY, ANY)
+POSTGRESQL = "postgresql"
+ENGINES = (SQLITE_FULL, SQLITE_NORMAL, POSTGRESQL, MEMORY, ANY)
 
 
 class Effort(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,10 +69,13 @@ EFFORTS = {"quick": QUICK, "default": DEFAULT, "full": FULL}
 class Setting:
     """One engine and one effort. Every store asked for is new and empty."""
 
-    def __init__(self, engine: str, effort: Effort, folder: Path) -> None:
+    def __init__(
+        self, engine: str, effort: Effort, folder: Path, server: PostgresServer | None = None
+    ) -> None:
         self.engine = engine
         self.effort = effort
         self.folder = folder
+        self.server = server
         self._made = 0
 
     @property
@@ -91,6 +98,8 @@ class Setting:
         """Where tenure keeps jobs in this folder."""
         if self.engine == MEMORY:
             return "memory://"
+        if self.server is not None:
+            return migrated(f"{self.server.url()}?schema={folder.name.replace('-', '_')}")
         return f"sqlite:///{folder / 'tenure.db'}?synchronous={self.synchronous}"
 
 
@@ -98,4 +107,8 @@ class Setting:
 def settings(engine: str, effort: Effort) -> Iterator[Setting]:
     """A setting in a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="tenure-bench-") as folder:
-        yield Setting(engine, effort, Path(folder))
+        if engine != POSTGRESQL:
+            yield Setting(engine, effort, Path(folder))
+            return
+        with running() as server:
+            yield Setting(engine, effort, Path(folder), server)

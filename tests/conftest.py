@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.servers.postgres import PostgresServer, temporary_folder
+from tests.servers.pooler import Pooler
+from tests.servers.postgres import PostgresServer, running
 from tests.servers.schemas import Schemas
 
 SOAK = bool(os.environ.get("TENURE_SOAK"))
@@ -50,15 +50,16 @@ def postgres_server() -> Iterator[PostgresServer]:
 
     `TENURE_TEST_POSTGRES=/usr/lib/postgresql/15/bin` takes the programs of another version.
     """
-    folder = temporary_folder()
     programs = os.environ.get("TENURE_TEST_POSTGRES")
-    server = PostgresServer(folder / "server", Path(programs) if programs else None)
-    try:
-        server.start()
+    with running(Path(programs) if programs else None) as server:
         yield server
-    finally:
-        server.kill()
-        shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def postgres_pooler(postgres_server: PostgresServer) -> Iterator[Pooler]:
+    """A transaction pooler in front of that server."""
+    with Pooler(postgres_server.url()) as pooler:
+        yield pooler
 
 
 @pytest.fixture(scope="session")

@@ -11,11 +11,11 @@ from contextlib import ExitStack
 
 from benchmarks import peers, work
 from benchmarks.measure import Contestant, Sample, duel, spread
-from benchmarks.raw import ideal
+from benchmarks.raw import ideal, postgres
 from benchmarks.rows import Row, against, cpu_each, missing
-from benchmarks.setting import MEMORY, SQLITE_FULL, SQLITE_NORMAL, Setting
+from benchmarks.setting import MEMORY, POSTGRESQL, SQLITE_FULL, SQLITE_NORMAL, Setting
 
-ENGINES = (SQLITE_FULL, SQLITE_NORMAL, MEMORY)
+ENGINES = (SQLITE_FULL, SQLITE_NORMAL, POSTGRESQL, MEMORY)
 _PEERS = {"huey, 1 thread": ("drain-peer", 1), "huey, 50 threads": ("drain-peer-same", 50)}
 _FEWER = 4
 """A peer gets this many times fewer jobs: it takes longer over each."""
@@ -59,6 +59,9 @@ def _tenure(setting: Setting) -> Sample:
 def _ideal(setting: Setting) -> Sample:
     if setting.engine == MEMORY:
         return ideal.drain_memory(setting.effort.jobs)
+    if setting.engine == POSTGRESQL:
+        with setting.place() as folder:
+            return postgres.drain(setting.url(folder), setting.effort.jobs)
     with setting.place() as folder:
         return ideal.drain_sqlite(folder, setting.synchronous, setting.effort.jobs)
 

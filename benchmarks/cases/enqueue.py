@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Iterator
 
 from benchmarks.measure import Sample, duel, repeat_async
-from benchmarks.raw import store
+from benchmarks.raw import postgres, store
 from benchmarks.raw.thread import raw_thread
 from benchmarks.rows import Row, against
-from benchmarks.setting import SQLITE_FULL, SQLITE_NORMAL, Setting
+from benchmarks.setting import POSTGRESQL, SQLITE_FULL, SQLITE_NORMAL, Setting
 from benchmarks.work import opened
 
-ENGINES = (SQLITE_FULL, SQLITE_NORMAL)
+ENGINES = (SQLITE_FULL, SQLITE_NORMAL, POSTGRESQL)
 
 
 def run(setting: Setting) -> Iterator[Row]:
@@ -45,6 +45,9 @@ def tenure(setting: Setting, at_once: int = 1) -> Sample:
 
 def raw(setting: Setting, at_once: int = 1) -> Sample:
     """The same as bare inserts: grouped into one commit where several wait."""
+    if setting.engine == POSTGRESQL:
+        with setting.place() as folder:
+            return postgres.inserts(setting.url(folder), setting.effort.slot, at_once)
 
     async def measure() -> Sample:
         with setting.place() as folder:

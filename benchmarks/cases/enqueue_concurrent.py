@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from benchmarks.cases import enqueue
 from benchmarks.measure import duel
 from benchmarks.rows import Row, against
-from benchmarks.setting import SQLITE_FULL, SQLITE_NORMAL, Setting
+from benchmarks.setting import POSTGRESQL, SQLITE_FULL, SQLITE_NORMAL, Setting
 
-ENGINES = (SQLITE_FULL, SQLITE_NORMAL)
+ENGINES = (SQLITE_FULL, SQLITE_NORMAL, POSTGRESQL)
 CALLERS = 50
 
 

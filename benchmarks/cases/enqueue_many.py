@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Iterator
 
 from benchmarks.measure import Sample, Stopwatch, duel
-from benchmarks.raw import store
+from benchmarks.raw import postgres, store
 from benchmarks.rows import Row, against
-from benchmarks.setting import SQLITE_FULL, SQLITE_NORMAL, Setting
+from benchmarks.setting import POSTGRESQL, SQLITE_FULL, SQLITE_NORMAL, Setting
 from benchmarks.work import A_CALL, opened
 
-ENGINES = (SQLITE_FULL, SQLITE_NORMAL)
+ENGINES = (SQLITE_FULL, SQLITE_NORMAL, POSTGRESQL)
 _CALLS = 2
 
 
@@ -44,6 +44,9 @@ def _tenure(setting: Setting, count: int) -> Sample:
 
 
 def _raw(setting: Setting, count: int) -> Sample:
+    if setting.engine == POSTGRESQL:
+        with setting.place() as folder:
+            return postgres.bulk(setting.url(folder), _CALLS, count)
     with setting.place() as folder:
         connection = store.create(folder / "raw.db", setting.synchronous)
         try:

@@ -35,8 +35,8 @@ def _sqlite(folder: Path, request: Request) -> Handles:
 class Counted(PostgresEngine):
     """Tells the store when its last handle is closed, so that its tables are used again at once."""
 
-    def __init__(self, store: Borrowed) -> None:
-        super().__init__(place_of(store.url))
+    def __init__(self, store: Borrowed, url: str) -> None:
+        super().__init__(place_of(url))
         self._store = store
 
     async def __aenter__(self) -> Self:
@@ -51,21 +51,40 @@ class Counted(PostgresEngine):
 
 
 def _postgres(folder: Path, request: Request) -> Handles:
+    store = _borrowed(request)
+    return lambda: Counted(store, store.url)
+
+
+def _pooled(folder: Path, request: Request) -> Handles:
+    store, pooler = _borrowed(request), request.getfixturevalue("postgres_pooler")
+    return lambda: Counted(store, pooler.through(store.url))
+
+
+def _borrowed(request: Request) -> Borrowed:
     schemas: Schemas = request.getfixturevalue("postgres_schemas")
     store = schemas.borrow()
     request.addfinalizer(store.give_back)
-    return lambda: Counted(store)
+    return store
 
 
 ENGINES: dict[str, Callable[[Path, Request], Handles]] = {
     "memory": _memory,
     "sqlite": _sqlite,
     "postgres": _postgres,
+    "pooled": _pooled,
 }
 """Name: from an empty folder, a factory of unopened handles on one fresh store."""
 
 
-@pytest.fixture(params=list(ENGINES))
+SOAKED = {"pooled"}
+"""Those that are as others are, but for what is in between: not in every test run."""
+
+PARAMS = [
+    pytest.param(name, marks=pytest.mark.soak) if name in SOAKED else name for name in ENGINES
+]
+
+
+@pytest.fixture(params=PARAMS)
 async def open_engine(request: Request, tmp_path: Path) -> AsyncIterator[OpenEngine]:
     """What the suite asks for: each call opens a handle on the store of this test."""
     handle = ENGINES[request.param](tmp_path, request)
@@ -73,7 +92,7 @@ async def open_engine(request: Request, tmp_path: Path) -> AsyncIterator[OpenEng
         yield lambda: stack.enter_async_context(handle())
 
 
-@pytest.fixture(params=list(ENGINES))
+@pytest.fixture(params=PARAMS)
 def fresh_engine(request: Request, tmp_path: Path) -> Callable[[], Engine]:
     """Each call gives an unopened engine on a new and empty store."""
     folders = (tmp_path / str(number) for number in itertools.count())

@@ -17,6 +17,8 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -170,6 +172,21 @@ class PostgresServer:
 
     def _log(self) -> str:
         return (self._folder / "log").read_text(errors="replace")[-4000:]
+
+
+@contextmanager
+def running(binaries: Path | None = None) -> Iterator[PostgresServer]:
+    """A server that is gone afterwards, with all its data."""
+    folder = temporary_folder()
+    server = None
+    try:
+        server = PostgresServer(folder / "server", binaries)
+        server.start()
+        yield server
+    finally:
+        if server is not None:
+            server.kill()
+        shutil.rmtree(folder)
 
 
 def temporary_folder() -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -17,7 +16,7 @@ import tenure
 from tenure.clock import IdSource
 from tenure.core.job import NewJob
 from tenure.engines.postgres import PostgresEngine, place_of
-from tests.servers.postgres import PostgresServer, temporary_folder
+from tests.servers.postgres import PostgresServer, running
 from tests.servers.schemas import Schemas, migrated
 
 new_id = IdSource()
@@ -54,14 +53,8 @@ def look(store: str) -> Iterator[Look]:
 @pytest.fixture(scope="module")
 def restless_server() -> Iterator[PostgresServer]:
     """A server that the tests of a module may stop and start."""
-    folder = temporary_folder()
-    server = PostgresServer(folder / "server")
-    try:
-        server.start()
+    with running() as server:
         yield server
-    finally:
-        server.kill()
-        shutil.rmtree(folder)
 
 
 @pytest.fixture

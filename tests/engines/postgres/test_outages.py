@@ -11,14 +11,17 @@ from typing import TypeVar
 import psycopg
 import pytest
 
+from tenure import QueueService
 from tenure.core.outcomes import Completed
 from tenure.core.query import Filter, Page
 from tenure.core.rules import decide
+from tenure.core.states import State
 from tenure.engines.postgres import PostgresEngine, place_of
 from tenure.engines.protocol import Claim, Signal, Topic
 from tenure.errors import EngineUnavailable
 from tests.engines.postgres.conftest import Look, make_job
 from tests.servers.postgres import PostgresServer
+from tests.servers.proxy import Proxy
 
 pytestmark = pytest.mark.anyio
 
@@ -133,6 +136,55 @@ async def again(call: Callable[[Given], Awaitable[T]], given: Given) -> T:
             return await call(given)
         except EngineUnavailable:
             await asyncio.sleep(0.01)
+
+
+async def test_a_network_that_stalls_ends_calls_in_time_and_nothing_else(store, postgres_server):
+    with Proxy(postgres_server.port) as proxy:
+        url = f"{proxy.through(store)}&timeout=1"
+        async with PostgresEngine(place_of(url)) as engine, engine.side() as side:
+            await asyncio.gather(engine.insert([make_job()]), side.stats())
+            await asyncio.to_thread(proxy.stall)
+            started = time.monotonic()
+            calls = [engine.stats(), engine.insert([make_job()]), engine.claim(CLAIM), side.stats()]
+            answers = await asyncio.gather(*calls, return_exceptions=True)
+            assert all(isinstance(answer, EngineUnavailable) for answer in answers), answers
+            assert time.monotonic() - started < 4
+            await asyncio.to_thread(proxy.flow)
+            await engine.insert([make_job()])
+            [queue] = await side.stats()
+            assert queue.pending + queue.running >= 2
+
+
+async def test_a_server_that_is_away_for_a_while_costs_workers_time_only(
+    restless_server, restless, scaled
+):
+    total, ran = scaled(200, 5000), list[int]()
+    async with QueueService(restless) as jobs:
+
+        @jobs.task(queue="away", max_lapses=100)
+        async def note(n: int) -> None:
+            await asyncio.sleep(0.01)
+            ran.append(n)
+
+        workers = [
+            jobs.worker(queues=("away",), concurrency=4, lease=2, poll_max=0.5) for _ in range(2)
+        ]
+        running = [asyncio.create_task(worker.run()) for worker in workers]
+        handles = await jobs.enqueue_many([note.bind(n) for n in range(total)])
+        for _ in range(scaled(2, 10)):
+            await asyncio.sleep(0.1)
+            await asyncio.to_thread(restless_server.kill)
+            await asyncio.sleep(0.2)
+            await asyncio.to_thread(restless_server.start)
+        async with asyncio.timeout(scaled(40, 600)):
+            ended = [await again(jobs.wait, handle.id) for handle in handles]
+            late = await again(lambda task: jobs.enqueue(task), note.bind(-1))
+            await again(jobs.wait, late.id)
+        for worker in workers:
+            worker.stop()
+        await asyncio.gather(*running)
+    assert {job.state for job in ended} == {State.COMPLETED}
+    assert set(ran) == {*range(total), -1}
 
 
 async def test_callers_that_leave_disturb_nobody(engine, scaled):

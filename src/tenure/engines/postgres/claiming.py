@@ -12,6 +12,7 @@ from typing import Any
 from tenure.core.job import JobRow
 from tenure.core.states import State
 from tenure.engines.postgres.arrays import Texts
+from tenure.engines.postgres.floors import Floors, Lane
 from tenure.engines.postgres.rows import to_row
 from tenure.engines.postgres.steps import Ask, Effects, Rows, Steps
 from tenure.engines.protocol import Arm, Claim
@@ -34,50 +35,55 @@ def is_simple(claim: Claim) -> bool:
     )
 
 
-def claim_due(out: Effects, claim: Claim) -> Steps[list[JobRow] | None]:
+def claim_due(out: Effects, claim: Claim, floors: Floors) -> Steps[list[JobRow] | None]:
     """Take due jobs by one statement; None, and nothing done, if other arms have work before it."""
     queues = tuple(dict.fromkeys(claim.queues))
     lanes = [(queue, task) for queue in queues for task in dict.fromkeys(claim.tasks or ())]
     arms = {name: arm in claim.arms for name, arm in _FIRST.items()}
-    taken, found = yield from _take_lanes(out, claim, queues, lanes, claim.limit, arms)
+    first = {**arms, "queues": Texts(queues)}
+    taken, found = yield from _take_lanes(out, claim, lanes, claim.limit, floors, first)
     return None if found else taken
 
 
 _FIRST = {"promote": Arm.PROMOTE, "expire": Arm.EXPIRED, "lapsed": Arm.LAPSED}
+_NOT_FIRST = {**dict.fromkeys(_FIRST, False), "queues": Texts()}
 
 
 def _take_lanes(
     out: Effects,
     claim: Claim,
-    queues: Sequence[str],
-    lanes: Sequence[tuple[str, str]],
+    lanes: Sequence[Lane],
     most: int,
-    arms: Mapping[str, bool],
+    floors: Floors,
+    first: Mapping[str, Any],
 ) -> Steps[tuple[list[JobRow], bool]]:
     """Due jobs of lanes, in order; and whether other arms must come first, so that none is taken.
 
     Where many claims meet, the first candidates are being taken by others: then it looks further.
     """
     taken: list[JobRow] = []
-    reach = most + _SLACK
+    reach, pauses = most + _SLACK, _PAUSES
     values: dict[str, Any] = {
-        **arms,
-        "queues": Texts(queues),
+        **first,
         "lane_queues": Texts(queue for queue, _ in lanes),
         "lane_tasks": Texts(task for _, task in lanes),
         "owner": claim.owner,
         "lease": claim.lease,
         "now": out.now,
     }
-    pauses = _PAUSES
     while len(taken) < most:
-        found = yield Ask("claim_due", values | {"most": most - len(taken), "reach": reach})
-        work, seen = found[0][:2]
+        asked = {"most": most - len(taken), "reach": reach, "floors": floors.of(lanes)}
+        found = yield Ask("claim_due", values | asked)
+        work, seen, microseconds = found[0][:3]
         if work:
             return taken, not taken
-        taken += [to_row(row[2:]) for row in found if row[2] is not None]
+        rows = [to_row(row[3:]) for row in found if row[3] is not None]
+        taken += rows
+        floors.note(microseconds, rows)
         if seen >= reach:
             reach *= 4
+        elif floors.lift():
+            pass  # there may be more below
         elif taken or not seen or not pauses:
             break
         else:  # others have them all locked: to take them, or to change them
@@ -87,7 +93,7 @@ def _take_lanes(
     return taken, False
 
 
-def claim(out: Effects, claim: Claim) -> Steps[list[JobRow]]:
+def claim(out: Effects, claim: Claim, floors: Floors) -> Steps[list[JobRow]]:
     """See `Engine.claim`, for any claim. To be run in one transaction."""
     if claim.limit <= 0:
         return []
@@ -102,14 +108,14 @@ def claim(out: Effects, claim: Claim) -> Steps[list[JobRow]]:
     if Arm.RESUME in claim.arms and claim.held is not None:
         held = {"owner": claim.owner, "held": list(claim.held), "most": claim.limit}
         again = yield Ask("resume", held | {"lease": claim.lease, "now": out.now})
-        taken += map(to_row, again)
+        taken += [to_row(values[:-1]) for values in again]
     paused = {row[0] for row in (yield Ask("paused_queues"))}
     moving = tuple(queue for queue in queues if queue not in paused)
     room = Room(claim.limit - len(taken), claim.room)
     if Arm.LAPSED in claim.arms and room.left and moving:
         taken += yield from _take_lapsed(out, claim, moving, room)
     if Arm.DUE in claim.arms and room.left and moving:
-        taken += yield from _take_due(out, claim, moving, room)
+        taken += yield from _take_due(out, claim, moving, room, floors)
     return taken
 
 
@@ -175,7 +181,9 @@ def _take_lapsed(
     return rows
 
 
-def _take_due(out: Effects, claim: Claim, queues: Sequence[str], room: Room) -> Steps[list[JobRow]]:
+def _take_due(
+    out: Effects, claim: Claim, queues: Sequence[str], room: Room, floors: Floors
+) -> Steps[list[JobRow]]:
     if claim.ids:
         tasks = None if claim.tasks is None else list(claim.tasks)
         asked = {"ids": list(claim.ids), "queues": list(queues), "tasks": tasks, "now": out.now}
@@ -183,14 +191,13 @@ def _take_due(out: Effects, claim: Claim, queues: Sequence[str], room: Room) -> 
         return (yield from _take_first(out, "take_due", candidates, claim, room))
     lanes = yield from _lanes(queues, claim.tasks)
     if not room.uneven:
-        none = dict.fromkeys(_FIRST, False)
-        rows, _ = yield from _take_lanes(out, claim, queues, lanes, room.left, none)
+        rows, _ = yield from _take_lanes(out, claim, lanes, room.left, floors, _NOT_FIRST)
         return rows
     return (yield from _take_within(out, claim, lanes, room))
 
 
 def _take_within(
-    out: Effects, claim: Claim, lanes: Sequence[tuple[str, str]], room: Room
+    out: Effects, claim: Claim, lanes: Sequence[Lane], room: Room
 ) -> Steps[list[JobRow]]:
     """Due jobs of lanes whose queues have room of their own."""
     taken: list[JobRow] = []
@@ -210,7 +217,7 @@ def _take_within(
     return taken
 
 
-def _lanes(queues: Sequence[str], tasks: Sequence[str] | None) -> Steps[list[tuple[str, str]]]:
+def _lanes(queues: Sequence[str], tasks: Sequence[str] | None) -> Steps[list[Lane]]:
     if tasks is not None:
         return [(queue, task) for queue in queues for task in dict.fromkeys(tasks)]
     found: Rows = yield Ask("ready_lanes", {"queues": list(queues)})

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Self, TypeVar
 
 import msgspec
+import psycopg
 
 from tenure.clock import SYSTEM_CLOCK, Clock
 from tenure.core.event import EventFilter, NewEvent, StoredEvent
@@ -121,8 +122,10 @@ class PostgresEngine:
 
     async def migrate(self) -> int:
         """See `Engine.migrate`. The one operation for which the engine need not be open."""
-        with translated("migrate", self._place):
+        try:
             return await migrating.migrate(self._place, self._statements)
+        except psycopg.Error as error:
+            raise translated(error, "migrate", self._place) from error
 
     async def insert(self, jobs: Sequence[NewJob], *, now: int | None = None) -> list[Inserted]:
         """See `Engine.insert`."""
@@ -140,11 +143,14 @@ class PostgresEngine:
         """See `Engine.claim`."""
         if claim.limit <= 0:
             return []
+        floors = self._opened("claim").floors
         if claiming.is_simple(claim):
-            taken = await self._apart("claim", lambda out: claiming.claim_due(out, claim), now)
+            taken = await self._apart(
+                "claim", lambda out: claiming.claim_due(out, claim, floors), now
+            )
             if taken is not None:
                 return taken
-        return await self._whole("claim", lambda out: claiming.claim(out, claim), now)
+        return await self._whole("claim", lambda out: claiming.claim(out, claim, floors), now)
 
     async def extend(self, beats: Sequence[Beat], *, now: int | None = None) -> list[Extension]:
         """See `Engine.extend`. `Busy`: a transaction of somebody else holds the job's row."""

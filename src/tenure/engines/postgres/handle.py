@@ -6,11 +6,16 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
+import psycopg
+from psycopg import errors
+
 from tenure.core.insertion import Inserted
 from tenure.core.job import NewJob
 from tenure.core.lease import Beat, Extension
 from tenure.core.outcomes import Settled, Settlement
 from tenure.engines.postgres import inserting, migrating, settling
+from tenure.engines.postgres.arrays import Texts
+from tenure.engines.postgres.floors import Floors
 from tenure.engines.postgres.flow import Flow
 from tenure.engines.postgres.link import CONFLICTS, STALE, TRIES, Link, translated
 from tenure.engines.postgres.place import Place, PlacedStatements
@@ -18,7 +23,7 @@ from tenure.engines.postgres.pool import Pool
 from tenure.engines.postgres.signalling import Ear, Mouth
 from tenure.engines.postgres.steps import Ask, Effects, Steps
 from tenure.engines.signals import SignalHub
-from tenure.errors import EngineUnavailable
+from tenure.errors import EngineUnavailable, TenureError
 
 T = TypeVar("T")
 Item = TypeVar("Item")
@@ -49,14 +54,17 @@ class Handle:
         self._mouth = Mouth(sender, self._send)
         self._ear = Ear(place, statements, hub, sender)
         self.tell = self._mouth.tell
+        self.floors = Floors()
 
     async def open(self) -> None:
         """Make the first connection and check the schema."""
 
         async def check() -> None:
-            with translated("open", self._place):
+            try:
                 async with self._pool.link(self._deadline()) as link:
                     await migrating.check(link, self._place)
+            except psycopg.Error as error:
+                raise translated(error, "open", self._place) from error
 
         await self.bounded("open", check())
 
@@ -89,28 +97,36 @@ class Handle:
 
     async def flow(self, name: str, answer: asyncio.Future[T]) -> T:
         """The answer of a flow, within the deadline."""
+        # A timer of our own: asyncio.timeout() costs more, on the path of every call. A caller that
+        # leaves cancels the future, which takes back what was not sent.
+        timer = self.loop.call_later(self._place.timeout, self._give_up, name, answer)
         try:
-            await asyncio.wait({answer}, timeout=self._place.timeout)
-            if answer.done():
-                return answer.result()
+            return await answer
         finally:
-            answer.cancel()
-        raise self._late(name)
+            timer.cancel()
+
+    def _give_up(self, name: str, answer: asyncio.Future[Any]) -> None:
+        if not answer.done():
+            answer.set_exception(self._late(name))
 
     async def bounded(self, name: str, work: Coroutine[Any, Any, T]) -> T:
         """The result of `work`, within the deadline; it goes on if its caller leaves."""
-        task = self.loop.create_task(work)
+        answer: asyncio.Future[T] = self.loop.create_future()
+        task = self.loop.create_task(self._answered(work, answer))
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
-        await asyncio.wait({task}, timeout=self._place.timeout)
-        if task.done():
-            return task.result()
-        raise self._late(name)
+        task.add_done_callback(self._tasks.discard)
+        return await self.flow(name, answer)
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()  # the caller may have left, and then nobody looks at it
+    async def _answered(self, work: Coroutine[Any, Any, T], answer: asyncio.Future[T]) -> None:
+        """Do the work, whether or not somebody still waits for it."""
+        try:
+            result = await work
+        except Exception as error:
+            if not answer.done():
+                answer.set_exception(error)
+        else:
+            if not answer.done():
+                answer.set_result(result)
 
     def _late(self, name: str) -> EngineUnavailable:
         return EngineUnavailable(
@@ -122,29 +138,31 @@ class Handle:
 
     async def _attempt(self, name: str, work: Work[T], now: int | None, whole: bool) -> T:
         deadline = self._deadline()
-        with translated(name, self._place):
-            for turn in range(TRIES):
-                out = Effects(now)
-                try:
-                    async with self._pool.link(deadline) as link:
-                        answer = await self._once(link, work(out), whole)
-                except CONFLICTS:
-                    if turn == TRIES - 1:
-                        raise
-                    await asyncio.sleep(0.001 * turn)
-                except STALE:
-                    if turn == TRIES - 1:
-                        raise
-                else:
-                    self._told(out)
-                    return answer
+        for turn in range(TRIES):
+            out = Effects(now)
+            try:
+                async with self._pool.link(deadline) as link:
+                    answer = await self._once(link, work(out), whole)
+            except (*CONFLICTS, *STALE) as error:
+                if turn == TRIES - 1:
+                    raise translated(error, name, self._place) from error
+                await asyncio.sleep(0.001 * turn)
+            except Exception as error:
+                if isinstance(error, TenureError):
+                    raise
+                raise translated(error, name, self._place) from error
+            else:
+                self._told(out)
+                return answer
         raise AssertionError("the last turn returns or raises")
 
     async def _once(self, link: Link, steps: Steps[T], whole: bool) -> T:
         try:
             return await link.run(steps, whole=whole)
-        except STALE:
-            await link.close()  # with all that it has prepared
+        except (*STALE, errors.ReadOnlySqlTransaction):
+            # With all that it has prepared; or because the server has become a standby, and the
+            # address leads to another one by now.
+            await link.close()
             raise
 
     def _told(self, out: Effects) -> None:
@@ -155,7 +173,7 @@ class Handle:
 
     async def _send(self, texts: list[str]) -> None:
         async with self._pool.link(self._deadline()) as link:
-            await link.ask(Ask("tell", {"channel": self._place.channel, "messages": texts}))
+            await link.ask(Ask("tell", {"channel": self._place.channel, "messages": Texts(texts)}))
 
     async def _insert(self, calls: list[Sequence[NewJob]], now: int | None) -> list[list[Inserted]]:
         def work(out: Effects) -> Steps[list[list[Inserted]]]:

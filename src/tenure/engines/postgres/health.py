@@ -94,7 +94,7 @@ def _transaction(
     if locks:
         what.append("has locked jobs or written to them")
     if pins:
-        what.append("keeps dead rows from being removed, so that claims become slower")
+        what.append("keeps dead rows from being removed, so that tables grow")
     return Finding(
         "transaction-open",
         f"{who} has a transaction open for {seconds} s ({state}); it "

@@ -6,8 +6,6 @@ import asyncio
 import os
 import select
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import psycopg
@@ -16,7 +14,7 @@ from psycopg import errors
 from tenure.engines.postgres import arrays
 from tenure.engines.postgres.place import Place, PlacedStatements
 from tenure.engines.postgres.steps import Again, Ask, Rows, Steps
-from tenure.errors import EngineUnavailable, PayloadError, SchemaError, TenureError
+from tenure.errors import EngineUnavailable, PayloadError, SchemaError
 
 T = TypeVar("T")
 
@@ -168,21 +166,17 @@ def check_server(version: int) -> None:
         )
 
 
-@contextmanager
-def translated(name: str, place: Place) -> Iterator[None]:
-    """Errors of the driver as those of tenure, naming the operation."""
-    try:
-        yield
-    except TenureError:
-        raise
-    except (errors.UndefinedTable, errors.InvalidSchemaName) as error:
-        raise SchemaError(no_schema(place)) from error
-    except (psycopg.DataError, UnicodeEncodeError) as error:
-        raise PayloadError(f"{name}: PostgreSQL cannot hold this: {summary(error)}") from error
-    except (psycopg.Error, OSError) as error:
-        raise EngineUnavailable(f"{name}: {summary(error)}") from error
-    except Again as error:
-        raise EngineUnavailable(f"{name}: others kept changing the same jobs") from error
+def translated(error: Exception, name: str, place: Place) -> Exception:
+    """An error of the driver as one of tenure, naming the operation; others as they are."""
+    if isinstance(error, errors.UndefinedTable | errors.InvalidSchemaName):
+        return SchemaError(no_schema(place))
+    if isinstance(error, psycopg.DataError | UnicodeEncodeError):
+        return PayloadError(f"{name}: PostgreSQL cannot hold this: {summary(error)}")
+    if isinstance(error, psycopg.Error | OSError):
+        return EngineUnavailable(f"{name}: {summary(error)}")
+    if isinstance(error, Again):
+        return EngineUnavailable(f"{name}: others kept changing the same jobs")
+    return error
 
 
 def no_schema(place: Place) -> str:

@@ -95,7 +95,6 @@ class Place(msgspec.Struct, frozen=True):
         yield "now", _NOW
         yield "columns", _columns()
         yield "j_columns", _columns("j.")
-        yield "t_columns", _columns("t.")
         yield "values", sql.SQL(", ").join(map(_value, COLUMNS))
         yield "settled_columns", _settled()
         yield "expired_columns", _expired()

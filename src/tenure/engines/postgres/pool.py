@@ -4,12 +4,30 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import Coroutine
 
 from tenure.engines.postgres.link import Link
 from tenure.engines.postgres.place import Place, PlacedStatements
 from tenure.errors import EngineUnavailable
+
+
+class Lent:
+    """A connection, from entering to leaving. Not by `contextlib`, as every call goes through."""
+
+    __slots__ = ("_deadline", "_link", "_pool", "_timer")
+
+    def __init__(self, pool: Pool, deadline: float) -> None:
+        self._pool = pool
+        self._deadline = deadline
+
+    async def __aenter__(self) -> Link:
+        link = self._link = await self._pool.take(self._deadline)
+        self._timer = asyncio.get_running_loop().call_at(self._deadline, self._pool.end, link)
+        return link
+
+    async def __aexit__(self, *exc: object) -> None:
+        self._timer.cancel()
+        self._pool.give(self._link)
 
 
 class Pool:
@@ -28,20 +46,12 @@ class Pool:
         self._closed = False
         self._endings: set[asyncio.Task[None]] = set()
 
-    @asynccontextmanager
-    async def link(self, deadline: float) -> AsyncIterator[Link]:
-        """A connection until the block is left; ended, if it still works at the loop's `deadline`.
+    def link(self, deadline: float) -> Lent:
+        """A connection for a block; ended, if it still works at the loop's `deadline`.
 
-        Raises `EngineUnavailable` if there is none in time.
+        Entering raises `EngineUnavailable` if there is none in time.
         """
-        loop = asyncio.get_running_loop()
-        link = await self._take(deadline)
-        timer = loop.call_at(deadline, self._end, link)
-        try:
-            yield link
-        finally:
-            timer.cancel()
-            self._give(link)
+        return Lent(self, deadline)
 
     async def close(self) -> None:
         """Close what is idle; what is in use is closed when it is given back."""
@@ -53,7 +63,7 @@ class Pool:
         if self._endings:
             await asyncio.wait(self._endings)
 
-    async def _take(self, deadline: float) -> Link:
+    async def take(self, deadline: float) -> Link:
         loop = asyncio.get_running_loop()
         while True:
             if self._closed:
@@ -88,7 +98,7 @@ class Pool:
         if not turn.done():
             turn.cancel()
 
-    def _give(self, link: Link) -> None:
+    def give(self, link: Link) -> None:
         if self._closed or not link.clean:
             self._drop(link)
         else:
@@ -106,7 +116,7 @@ class Pool:
         self._open -= 1
         self._spawn(link.close())
 
-    def _end(self, link: Link) -> None:
+    def end(self, link: Link) -> None:
         self._spawn(link.abandon())
 
     def _spawn(self, work: Coroutine[object, object, None]) -> None:

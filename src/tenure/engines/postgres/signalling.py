@@ -23,6 +23,9 @@ log = logging.getLogger("tenure.postgres")
 MESSAGE_MAX = 7900
 """Bytes; PostgreSQL takes less than 8000."""
 
+PACE = 0.002
+"""Seconds from one NOTIFY to the next: the first is told at once, those that follow share one."""
+
 _AWAY = RetryPolicy(base=0.1, factor=2.0, cap=5.0, jitter=0.5)
 _CHECK_SECONDS = 30.0
 _encode = msgspec.json.Encoder().encode
@@ -77,6 +80,7 @@ class Mouth:
                     await self._send(messages(self._sender, signals))
                 except Exception as error:
                     log.debug("signals were lost: %s", error)
+                await asyncio.sleep(PACE)
         finally:
             self._task = None
 

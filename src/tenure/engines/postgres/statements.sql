@@ -4,7 +4,8 @@
 --
 -- A condition on the state that stands beside ids is written as `state || ''`, so that only the
 -- primary key can serve it: after statistics of a moment in which nothing ran, PostgreSQL would
--- rather read the whole index of running jobs, and be wrong by orders of magnitude.
+-- rather read the whole index of running jobs, and be wrong by orders of magnitude. What was found
+-- and locked is then written by its place (ctid); a row that has moved since is left for next time.
 
 -- name: clock
 -- The store's time.
@@ -17,7 +18,9 @@ UNION ALL SELECT id FROM {finished} WHERE id = ANY(%(ids)s::text[]);
 
 -- name: insert_plain
 -- New rows without key and tick, as tenure.core.job.new_row says; the ids of those that are new.
--- That an id is in neither table is asked of one snapshot, so a job that ends meanwhile is seen.
+-- That an id is in neither table is asked of one snapshot, so a job that ends meanwhile is seen. If
+-- another inserts the same id at this moment, the statement fails and is run again, which costs all
+-- others less than ON CONFLICT.
 WITH clock AS MATERIALIZED (SELECT {now} AS now),
 asked AS (
     SELECT a.*, clock.now,
@@ -50,7 +53,6 @@ SELECT
 FROM asked
 WHERE (SELECT true FROM {jobs} j WHERE j.id = asked.id) IS NULL
     AND (SELECT true FROM {finished} f WHERE f.id = asked.id) IS NULL
-ON CONFLICT (id) DO NOTHING
 RETURNING id;
 
 -- name: insert_row
@@ -63,7 +65,8 @@ INSERT INTO {finished} ({columns}) VALUES ({values});
 
 -- name: claim_due
 -- Take up to `most` jobs of these lanes in claim order, if no other arm has work to do first. Looks
--- at `reach` candidates; says how many there were, so that a claim among many others looks further.
+-- at `reach` candidates, of each lane from its floor on; says how many there were, so that a claim
+-- among many others looks further, and how many microseconds it looked for.
 WITH clock AS MATERIALIZED (SELECT {now} AS now),
 work AS MATERIALIZED (
     SELECT
@@ -83,22 +86,26 @@ work AS MATERIALIZED (
                 AND j.lease_until <= clock.now
         ) AS found
 ),
+lanes AS MATERIALIZED (
+    SELECT l.queue, l.task, l.floor FROM work CROSS JOIN unnest(
+        %(lane_queues)s::text[], %(lane_tasks)s::text[], %(floors)s::bigint[]
+    ) AS l (queue, task, floor)
+    WHERE NOT work.found
+        AND NOT EXISTS (SELECT FROM {queues} p WHERE p.queue = l.queue AND p.paused)
+),
 seen AS MATERIALIZED (
-    SELECT c.id, c.rank, l.queue, l.task
-    FROM work CROSS JOIN unnest(%(lane_queues)s::text[], %(lane_tasks)s::text[]) AS l (queue, task)
-    CROSS JOIN LATERAL (
-        SELECT j.id, j.rank FROM {jobs} j
+    SELECT c.place, c.id, c.rank, l.queue, l.task FROM lanes l CROSS JOIN LATERAL (
+        SELECT j.ctid AS place, j.id, j.rank FROM {jobs} j
         WHERE j.state = 'pending' AND j.ready AND j.queue = l.queue AND j.task = l.task
+            AND j.rank >= l.floor
             AND (j.expires_at IS NULL OR j.expires_at > (SELECT now FROM clock))
         ORDER BY j.rank, j.id LIMIT %(reach)s::bigint
     ) c
-    WHERE NOT work.found
-        AND NOT EXISTS (SELECT FROM {queues} p WHERE p.queue = l.queue AND p.paused)
     ORDER BY c.rank, c.id LIMIT %(reach)s::bigint
 ),
 free AS MATERIALIZED (
-    SELECT j.id FROM seen JOIN {jobs} j ON j.id = seen.id
-    WHERE j.state || '' = 'pending' AND j.ready AND j.queue || '' = seen.queue
+    SELECT j.ctid AS place FROM seen JOIN {jobs} j ON j.ctid = seen.place
+    WHERE j.id || '' = seen.id AND j.state || '' = 'pending' AND j.ready AND j.queue || '' = seen.queue
         AND j.task || '' = seen.task AND j.rank + 0 = seen.rank
         AND (j.expires_at IS NULL OR j.expires_at > (SELECT now FROM clock))
     ORDER BY seen.rank, seen.id LIMIT %(most)s::bigint
@@ -111,10 +118,11 @@ taken AS (
         started_at = clock.now,
         unique_key = CASE WHEN j.unique_until = 'started' THEN NULL ELSE j.unique_key END,
         unique_until = CASE WHEN j.unique_until = 'started' THEN NULL ELSE j.unique_until END
-    FROM free, clock WHERE j.id = free.id
+    FROM free, clock WHERE j.ctid = free.place
     RETURNING {j_columns}
 )
-SELECT work.found, (SELECT count(*) FROM seen), {t_columns}
+SELECT work.found, (SELECT count(*) FROM seen),
+    (extract(epoch FROM clock_timestamp() - statement_timestamp()) * 1000000)::bigint, t.*
 FROM work LEFT JOIN taken t ON true;
 
 -- name: ready_lanes
@@ -159,7 +167,7 @@ ORDER BY j.rank, j.id;
 -- Take those of these pending jobs that nobody else takes, as rules.claimed_values says.
 WITH clock AS MATERIALIZED (SELECT {now} AS now),
 free AS MATERIALIZED (
-    SELECT j.id FROM {jobs} j
+    SELECT j.ctid AS place FROM {jobs} j
     WHERE j.id = ANY(%(ids)s::text[]) AND j.state || '' = 'pending' AND j.ready
     ORDER BY j.id FOR NO KEY UPDATE SKIP LOCKED
 )
@@ -169,7 +177,7 @@ UPDATE {jobs} j SET
     started_at = clock.now,
     unique_key = CASE WHEN j.unique_until = 'started' THEN NULL ELSE j.unique_key END,
     unique_until = CASE WHEN j.unique_until = 'started' THEN NULL ELSE j.unique_until END
-FROM free, clock WHERE j.id = free.id
+FROM free, clock WHERE j.ctid = free.place
 RETURNING {j_columns};
 
 -- name: lapsed_candidates
@@ -186,7 +194,7 @@ ORDER BY j.lease_until, j.id;
 -- that its holder's own transaction locks is passed over: its holder lives.
 WITH clock AS MATERIALIZED (SELECT {now} AS now),
 free AS MATERIALIZED (
-    SELECT j.id FROM {jobs} j, clock
+    SELECT j.ctid AS place FROM {jobs} j, clock
     WHERE j.id = ANY(%(ids)s::text[]) AND j.state || '' = 'running' AND j.lease_until <= clock.now
     ORDER BY j.id FOR NO KEY UPDATE OF j SKIP LOCKED
 )
@@ -194,24 +202,24 @@ UPDATE {jobs} j SET
     token = greatest(j.token + 1, clock.now), owner = %(owner)s::text,
     lease_until = clock.now + %(lease)s::bigint, claims = j.claims + 1, lapses = j.lapses + 1,
     started_at = clock.now
-FROM free, clock WHERE j.id = free.id
+FROM free, clock WHERE j.ctid = free.place
 RETURNING {j_columns};
 
 -- name: resume
 -- Repeat a claim to its owner, but for what it holds: the token stays, the lease starts anew.
 WITH clock AS MATERIALIZED (SELECT {now} AS now),
 mine AS MATERIALIZED (
-    SELECT j.id, j.lease_until FROM {jobs} j
+    SELECT j.ctid AS place, j.lease_until FROM {jobs} j
     WHERE j.state = 'running' AND j.owner = %(owner)s::text AND j.id <> ALL(%(held)s::text[])
     ORDER BY j.lease_until, j.id LIMIT %(most)s::bigint
     FOR NO KEY UPDATE SKIP LOCKED
 ),
 resumed AS (
     UPDATE {jobs} j SET lease_until = clock.now + %(lease)s::bigint
-    FROM mine, clock WHERE j.id = mine.id
-    RETURNING mine.lease_until AS until, {j_columns}
+    FROM mine, clock WHERE j.ctid = mine.place
+    RETURNING {j_columns}, mine.lease_until AS until
 )
-SELECT {t_columns} FROM resumed t ORDER BY t.until, t.id;
+SELECT r.* FROM resumed r ORDER BY r.until, r.id;
 
 -- name: promote
 -- The first jobs of these queues whose time has come may be claimed. What another claim promotes at
@@ -227,12 +235,12 @@ due AS MATERIALIZED (
     ORDER BY w.available_at, w.id LIMIT %(most)s::bigint
 ),
 free AS MATERIALIZED (
-    SELECT j.id FROM due JOIN {jobs} j ON j.id = due.id
+    SELECT j.ctid AS place FROM due JOIN {jobs} j ON j.id = due.id
     WHERE j.state || '' = 'pending' AND NOT j.ready AND j.available_at + 0 <= (SELECT now FROM clock)
     ORDER BY j.id FOR NO KEY UPDATE OF j SKIP LOCKED
 )
 UPDATE {jobs} j SET ready = true, queued_at = j.available_at
-FROM free WHERE j.id = free.id
+FROM free WHERE j.ctid = free.place
 RETURNING j.id, j.queue;
 
 -- name: overdue_queues
@@ -260,12 +268,12 @@ due AS MATERIALIZED (
     ORDER BY o.expires_at, o.id LIMIT %(most)s::bigint
 ),
 free AS MATERIALIZED (
-    SELECT j.id, due.expires_at FROM due JOIN {jobs} j ON j.id = due.id
+    SELECT j.ctid AS place FROM due JOIN {jobs} j ON j.id = due.id
     WHERE j.state || '' = 'pending' AND j.expires_at + 0 <= (SELECT now FROM clock)
     ORDER BY j.id FOR UPDATE OF j SKIP LOCKED
 ),
 gone AS (
-    DELETE FROM {jobs} j USING free, clock WHERE j.id = free.id
+    DELETE FROM {jobs} j USING free, clock WHERE j.ctid = free.place
     RETURNING {j_columns}, clock.now
 ),
 ended AS (
@@ -279,7 +287,7 @@ SELECT id FROM ended ORDER BY expires_at, id;
 -- Prolong leases that have not run out; the cancel flags of those that were prolonged.
 WITH clock AS MATERIALIZED (SELECT {now} AS now),
 held AS MATERIALIZED (
-    SELECT a.* FROM unnest(
+    SELECT a.*, j.ctid AS place FROM unnest(
         %(ids)s::text[], %(tokens)s::bigint[], %(owners)s::text[], %(lengths)s::bigint[],
         %(progress)s::text[]
     ) AS a (id, token, owner, length, progress)
@@ -290,7 +298,7 @@ held AS MATERIALIZED (
 )
 UPDATE {jobs} j SET
     lease_until = clock.now + held.length, progress = coalesce(held.progress, j.progress)
-FROM held, clock WHERE j.id = held.id
+FROM held, clock WHERE j.ctid = held.place
 RETURNING j.id, j.cancel_requested;
 
 -- name: settle_final
@@ -298,7 +306,7 @@ RETURNING j.id, j.cancel_requested;
 -- not ask for the other branch; the ids of those that ended.
 WITH clock AS MATERIALIZED (SELECT {now} AS now),
 held AS MATERIALIZED (
-    SELECT a.* FROM unnest(
+    SELECT a.*, j.ctid AS place FROM unnest(
         %(ids)s::text[], %(tokens)s::bigint[], %(owners)s::text[], %(flags)s::boolean[],
         %(states)s::text[], %(failures)s::integer[], %(lapses)s::integer[],
         %(releases)s::integer[], %(results)s::bytea[], %(error)s::text[], %(errors)s::text[]
@@ -311,7 +319,7 @@ held AS MATERIALIZED (
     ORDER BY j.id FOR UPDATE OF j SKIP LOCKED
 ),
 gone AS (
-    DELETE FROM {jobs} j USING held, clock WHERE j.id = held.id
+    DELETE FROM {jobs} j USING held, clock WHERE j.ctid = held.place
     RETURNING {j_columns}, held.state AS to_state, held.failures AS to_failures,
         held.lapses AS to_lapses, held.releases AS to_releases, held.result AS to_result,
         held.error AS to_error, held.errors AS to_errors, clock.now
@@ -324,7 +332,7 @@ RETURNING id;
 -- End attempts whose jobs wait for their next one; the ids and queues of those that do.
 WITH clock AS MATERIALIZED (SELECT {now} AS now),
 held AS MATERIALIZED (
-    SELECT a.*, least(clock.now + a.delay, 253402300799999999) AS due
+    SELECT a.*, j.ctid AS place, least(clock.now + a.delay, 253402300799999999) AS due
     FROM clock, unnest(
         %(ids)s::text[], %(tokens)s::bigint[], %(owners)s::text[], %(flags)s::boolean[],
         %(delays)s::bigint[], %(failures)s::integer[], %(lapses)s::integer[],
@@ -342,7 +350,7 @@ UPDATE {jobs} j SET
     result = held.result, error = held.error, errors = held.errors, lease_until = NULL,
     ready = held.delay = 0, available_at = held.due, queued_at = held.due,
     rank = held.due - j.priority::bigint * 3600000000, finished_at = NULL
-FROM held WHERE j.id = held.id
+FROM held WHERE j.ctid = held.place
 RETURNING j.id, j.queue;
 
 -- name: fences
@@ -690,8 +698,9 @@ ROLLBACK TO SAVEPOINT tenure_step;
 RELEASE SAVEPOINT tenure_step;
 
 -- name: tell
--- Wake whoever listens.
-SELECT pg_notify(%(channel)s::text, message) FROM unnest(%(messages)s::text[]) AS m (message);
+-- Wake whoever listens. A hint need not survive a crash, so nobody waits for the disk.
+SELECT set_config('synchronous_commit', 'off', true), pg_notify(%(channel)s::text, message)
+FROM unnest(%(messages)s::text[]) AS m (message);
 
 -- name: adopt
 -- Make a session ours, unless it may be another's in the next moment: whether it is ours. Plans are
