@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -143,11 +144,11 @@ async def test_bodies_cancelled_amid_calls_get_no_answer_of_another(
     @jobs.task
     async def parent(number: int, *, ctx: JobContext = INJECTED) -> None:
         nonlocal calls
-        for n in range(1000):
-            handle = await jobs.enqueue(child, number * 1000 + n)
+        for n in itertools.count():
+            handle = await jobs.enqueue(child, number * 1_000_000 + n)
             job = await jobs.get(handle.id)
             mine = await jobs.get(ctx.job_id)
-            if job.arguments != {"number": number * 1000 + n} or mine.id != ctx.job_id:
+            if job.arguments != {"number": number * 1_000_000 + n} or mine.id != ctx.job_id:
                 wrong.append((number, n, job, mine))
             calls += 1
 
