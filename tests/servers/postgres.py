@@ -26,6 +26,7 @@ from urllib.parse import quote
 import psycopg
 
 USER = "tenure"
+PROGRAMS = "TENURE_TEST_POSTGRES"
 _START_SECONDS = 60.0
 _OTHERS_LEFT = "is still in use"
 """What a server says of the shared memory of one whose processes have not all ended."""
@@ -115,6 +116,12 @@ class PostgresServer:
         """
         self._end(signal.SIGKILL)
 
+    def become_standby(self) -> None:
+        """After the next start, follow a primary that never comes: read only."""
+        shutil.copy2(self._data / "PG_VERSION", self._data / "standby.signal")
+        if "user" in self._as:
+            os.chown(self._data / "standby.signal", self._as["user"], self._as["group"])
+
     def create_database(self, name: str) -> str:
         """A new and empty database; its address."""
         with psycopg.connect(self.url(), autocommit=True) as connection:
@@ -190,12 +197,16 @@ class PostgresServer:
 
 
 @contextmanager
-def running(binaries: Path | None = None) -> Iterator[PostgresServer]:
-    """A server that is gone afterwards, with all its data."""
+def running(settings: str = "") -> Iterator[PostgresServer]:
+    """A server that is gone afterwards, with all its data; `settings` as in `postgresql.conf`.
+
+    `TENURE_TEST_POSTGRES=/usr/lib/postgresql/15/bin` takes the programs of another version.
+    """
+    programs = os.environ.get(PROGRAMS)
     folder = temporary_folder()
     server = None
     try:
-        server = PostgresServer(folder / "server", binaries)
+        server = PostgresServer(folder / "server", Path(programs) if programs else None, settings)
         server.start()
         yield server
     finally:
