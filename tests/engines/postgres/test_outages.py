@@ -155,6 +155,16 @@ async def test_a_network_that_stalls_ends_calls_in_time_and_nothing_else(store, 
             assert queue.pending + queue.running >= 2
 
 
+async def test_an_answer_at_the_deadline_leaves_no_connection_that_is_being_ended(engine):
+    pool = engine._handle._pool
+    deadline = asyncio.get_running_loop().time() + 60
+    async with pool.link(deadline) as late:
+        pool.end(late)  # as its timer does
+    async with pool.link(deadline) as other:
+        assert other is not late
+    assert await engine.stats() == []
+
+
 async def test_a_server_that_is_away_for_a_while_costs_workers_time_only(
     restless_server, restless, scaled
 ):

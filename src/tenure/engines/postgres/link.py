@@ -46,6 +46,8 @@ class Link:
     ) -> None:
         self.connection = connection
         self.ours = True
+        self.given_up = False
+        """Whether it is about to be ended, whatever comes back by it until then."""
         self._statements = statements
         arrays.teach(connection)
         self._cursor = connection.cursor(binary=True)
@@ -96,7 +98,8 @@ class Link:
     def clean(self) -> bool:
         """Whether the next operation may use it."""
         idle = psycopg.pq.TransactionStatus.IDLE
-        return not self.connection.closed and self.connection.info.transaction_status is idle
+        usable = not self.connection.closed and not self.given_up
+        return usable and self.connection.info.transaction_status is idle
 
     async def run(self, steps: Steps[T], *, whole: bool) -> T:
         """Run an operation; `whole` in one transaction, else each statement in its own."""

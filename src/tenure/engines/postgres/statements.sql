@@ -81,9 +81,12 @@ work AS MATERIALIZED (
                 WHERE j.state = 'pending' AND j.expires_at IS NOT NULL AND j.queue = q.queue
             )
         ) OR %(lapsed)s AND EXISTS (
-            SELECT FROM {jobs} j, clock
-            WHERE j.state = 'running' AND j.queue = ANY(%(queues)s::text[])
-                AND j.lease_until <= clock.now
+            SELECT FROM unnest(%(queues)s::text[]) AS q (queue) CROSS JOIN LATERAL (
+                SELECT FROM {jobs} j
+                WHERE j.state = 'running' AND j.queue = q.queue
+                    AND j.lease_until <= (SELECT now FROM clock)
+                ORDER BY j.task LIMIT 1
+            ) l
         ) AS found
 ),
 lanes AS MATERIALIZED (
@@ -718,6 +721,10 @@ SELECT pg_backend_pid() = %(pid)s, CASE WHEN pg_backend_pid() = %(pid)s THEN (
 -- name: lock_migration
 -- Starters take turns; until the transaction ends.
 SELECT pg_advisory_xact_lock(hashtextextended(%(channel)s::text, 0));
+
+-- name: lock_patience
+-- How long a migration waits for a table, until the transaction ends.
+SELECT set_config('lock_timeout', %(milliseconds)s::text, true);
 
 -- name: has_schema
 -- Whether there is a schema of this name, and a schema of tenure in it.
