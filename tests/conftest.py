@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -53,12 +52,8 @@ def scaled() -> Callable[[int, int], int]:
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
-    """A PostgreSQL server for tests that neither stop nor configure it.
-
-    `TENURE_TEST_POSTGRES=/usr/lib/postgresql/15/bin` takes the programs of another version.
-    """
-    programs = os.environ.get("TENURE_TEST_POSTGRES")
-    with running(Path(programs) if programs else None) as server:
+    """A PostgreSQL server for tests that neither stop nor configure it."""
+    with running() as server:
         yield server
 
 

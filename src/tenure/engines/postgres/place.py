@@ -82,7 +82,11 @@ class Place(msgspec.Struct, frozen=True):
 
     def compose(self, text: str) -> str:
         """SQL with the names of this place in it."""
-        return sql.SQL(text).format(**dict(self._parts())).as_string(None)
+        return sql.SQL(text).format(**self.parts()).as_string(None)
+
+    def parts(self) -> dict[str, sql.SQL]:
+        """What stands in braces in our SQL, rendered."""
+        return {name: sql.SQL(part.as_string(None)) for name, part in self._parts()}
 
     def _parts(self) -> Iterator[tuple[str, sql.Composable]]:
         yield "schema", sql.Identifier(self.schema)
@@ -105,14 +109,15 @@ class PlacedStatements:
     """The statements of the engine, with the names of one place; composed when first used."""
 
     def __init__(self, place: Place, statements: Statements = STATEMENTS) -> None:
-        self._place = place
         self._statements = statements
+        self._parts = place.parts()
         self._composed: dict[str, str] = {}
 
     def __getitem__(self, name: str) -> str:
         text = self._composed.get(name)
         if text is None:
-            text = self._composed[name] = self._place.compose(self._statements[name])
+            composed = sql.SQL(self._statements[name]).format(**self._parts)
+            text = self._composed[name] = composed.as_string(None)
         return text
 
 

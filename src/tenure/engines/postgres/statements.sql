@@ -81,9 +81,12 @@ work AS MATERIALIZED (
                 WHERE j.state = 'pending' AND j.expires_at IS NOT NULL AND j.queue = q.queue
             )
         ) OR %(lapsed)s AND EXISTS (
-            SELECT FROM {jobs} j, clock
-            WHERE j.state = 'running' AND j.queue = ANY(%(queues)s::text[])
-                AND j.lease_until <= clock.now
+            SELECT FROM unnest(%(queues)s::text[]) AS q (queue) CROSS JOIN LATERAL (
+                SELECT FROM {jobs} j
+                WHERE j.state = 'running' AND j.queue = q.queue
+                    AND j.lease_until <= (SELECT now FROM clock)
+                ORDER BY j.task LIMIT 1
+            ) l
         ) AS found
 ),
 lanes AS MATERIALIZED (
@@ -719,6 +722,10 @@ SELECT pg_backend_pid() = %(pid)s, CASE WHEN pg_backend_pid() = %(pid)s THEN (
 -- Starters take turns; until the transaction ends.
 SELECT pg_advisory_xact_lock(hashtextextended(%(channel)s::text, 0));
 
+-- name: lock_patience
+-- How long a migration waits for a table, until the transaction ends.
+SELECT set_config('lock_timeout', %(milliseconds)s::text, true);
+
 -- name: has_schema
 -- Whether there is a schema of this name, and a schema of tenure in it.
 SELECT
@@ -748,8 +755,9 @@ SELECT current_setting('server_version_num')::integer, current_setting('autovacu
     (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
 
 -- name: open_transactions
--- Transactions that are open for longer than a minute, the oldest first: for how many seconds, whether
--- they keep dead rows from being removed, and whether they wrote to jobs or locked some.
+-- Transactions of this database that are open for longer than a minute, the oldest first: for how many
+-- seconds, whether they keep dead rows from being removed, and whether they wrote to jobs or locked
+-- some.
 SELECT a.pid, coalesce(a.usename, ''), coalesce(a.application_name, ''), coalesce(a.state, ''),
     extract(epoch FROM clock_timestamp() - a.xact_start)::bigint,
     a.backend_xmin IS NOT NULL OR a.backend_xid IS NOT NULL,
@@ -759,8 +767,8 @@ SELECT a.pid, coalesce(a.usename, ''), coalesce(a.application_name, ''), coalesc
             AND l.mode IN ('RowShareLock', 'RowExclusiveLock')
     )
 FROM pg_stat_activity a
-WHERE a.xact_start < clock_timestamp() - interval '1 minute' AND a.pid <> pg_backend_pid()
-    AND a.backend_type = 'client backend'
+WHERE a.datname = current_database() AND a.backend_type = 'client backend'
+    AND a.xact_start < clock_timestamp() - interval '1 minute' AND a.pid <> pg_backend_pid()
 ORDER BY a.xact_start;
 
 -- name: prepared_transactions
@@ -777,9 +785,11 @@ FROM pg_class c LEFT JOIN pg_stat_user_tables s ON s.relid = c.oid
 WHERE c.oid = ANY(%(tables)s::text[]::regclass[]) ORDER BY c.relname;
 
 -- name: index_health
--- The indexes of our tables, and whether they work.
-SELECT c.relname, i.indisvalid AND i.indisready
-FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+-- The indexes of our tables, whether they work, and how many bytes they take for how many rows (-1
+-- before the table was first vacuumed or analysed).
+SELECT c.relname, i.indisvalid AND i.indisready, pg_relation_size(c.oid),
+    CASE WHEN t.reltuples < 0 THEN -1 ELSE c.reltuples::bigint END
+FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_class t ON t.oid = i.indrelid
 WHERE i.indrelid = ANY(%(tables)s::text[]::regclass[]) ORDER BY c.relname;
 
 -- name: misplaced
