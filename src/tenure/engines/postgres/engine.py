@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+import weakref
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableSet, Sequence
 from contextlib import asynccontextmanager
 from typing import Self, TypeVar
 
@@ -31,9 +32,9 @@ from tenure.core.query import (
     Swept,
 )
 from tenure.core.schedule import Fired, Schedule, ScheduleChange, Tick
+from tenure.engines.callers import AsyncCaller, caller_of
 from tenure.engines.postgres import (
     claiming,
-    drivers,
     fleet,
     health,
     history,
@@ -82,6 +83,7 @@ class PostgresEngine:
         self._sender = secrets.token_hex(8)
         self._pid = 0
         self._handle: Handle | None = None
+        self._proven: MutableSet[object] = weakref.WeakSet()
 
     @property
     def traits(self) -> Traits:
@@ -277,22 +279,24 @@ class PostgresEngine:
         return await self._apart("read", lambda out: history.read(where, after, limit))
 
     def join(self, connection: object) -> JoinedTransaction | AsyncJoinedTransaction:
-        """See `Engine.join`: on a `psycopg.Connection`, or a `psycopg.AsyncConnection`, awaited.
+        """See `Engine.join`: on what `engines.callers` knows, over psycopg 3 or asyncpg.
 
         Works on an engine that is not open, too: it uses the caller's connection only. That there
-        is a transaction is checked by the operations.
+        is a transaction, and to which database, is checked by the operations.
         """
-        driver = drivers.driver_of(connection)
+        caller = caller_of(connection)
         store = Store(
             self._place,
             self._statements,
             TRAITS.max_payload,
             self._clock.time_us,
             self._publish,
+            None if self._handle is None else self._handle.identity,
+            self._proven,
         )
-        if isinstance(driver, drivers.PsycopgDriver):
-            return JoinedTransaction(driver, store)
-        return AsyncJoinedTransaction(driver, store)
+        if isinstance(caller, AsyncCaller):
+            return AsyncJoinedTransaction(caller, store)
+        return JoinedTransaction(caller, store)
 
     async def notify(self, signals: Iterable[Signal]) -> None:
         """See `Engine.notify`."""

@@ -21,7 +21,7 @@ from tenure.engines.postgres.link import CONFLICTS, STALE, TRIES, Link, translat
 from tenure.engines.postgres.place import Place, PlacedStatements
 from tenure.engines.postgres.pool import Pool
 from tenure.engines.postgres.signalling import Ear, Mouth
-from tenure.engines.postgres.steps import Ask, Effects, Steps
+from tenure.engines.postgres.steps import Ask, Effects, Identity, Steps
 from tenure.engines.signals import SignalHub
 from tenure.errors import EngineUnavailable, TenureError
 
@@ -55,6 +55,8 @@ class Handle:
         self._ear = Ear(place, statements, hub, sender)
         self.tell = self._mouth.tell
         self.floors = Floors()
+        self.identity: Identity | None = None
+        """Which database it is; None if the server does not tell."""
 
     async def open(self) -> None:
         """Make the first connection and check the schema."""
@@ -63,6 +65,7 @@ class Handle:
             try:
                 async with self._pool.link(self._deadline()) as link:
                     await migrating.check(link, self._place)
+                    self.identity = await _identity(link)
             except psycopg.Error as error:
                 raise translated(error, "open", self._place) from error
 
@@ -195,6 +198,14 @@ class Handle:
         items = [item for call in calls for item in call]
         answers = await self._attempt("settle", lambda o: settling.settle(o, items), now, False)
         return _parted(answers, calls)
+
+
+async def _identity(link: Link) -> Identity | None:
+    try:
+        ((server, database),) = await link.ask(Ask("database"))
+    except errors.InsufficientPrivilege:
+        return None
+    return server, database
 
 
 def _parted(answers: Sequence[Answer], calls: list[Sequence[Item]]) -> list[list[Answer]]:

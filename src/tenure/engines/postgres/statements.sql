@@ -718,6 +718,11 @@ SELECT pg_backend_pid() = %(pid)s, CASE WHEN pg_backend_pid() = %(pid)s THEN (
     set_config('idle_in_transaction_session_timeout', %(timeout)s::text, false)
 )::text END;
 
+-- name: database
+-- Which database this is, on whatever server and under whatever name it is reached.
+SELECT (SELECT system_identifier FROM pg_control_system()),
+    (SELECT oid FROM pg_database WHERE datname = current_database())::bigint;
+
 -- name: lock_migration
 -- Starters take turns; until the transaction ends.
 SELECT pg_advisory_xact_lock(hashtextextended(%(channel)s::text, 0));

@@ -26,6 +26,8 @@ class Ask(NamedTuple):
 
 Rows: TypeAlias = list[tuple[Any, ...]]
 Steps: TypeAlias = Generator[Ask, Rows, T]
+Identity: TypeAlias = tuple[int, int]
+"""Which database: its cluster, and its number there."""
 
 
 class Again(Exception):
