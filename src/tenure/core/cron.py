@@ -11,12 +11,14 @@ from __future__ import annotations
 import copy
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
-
-from cronsim import CronSim, CronSimError
 
 from tenure.core.durations import LAST_INSTANT, instant, moment
 from tenure.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from cronsim import CronSim
 
 SHORTHANDS = {
     "@hourly": "0 * * * *",
@@ -40,6 +42,8 @@ class Cron:
     """One rule in one zone. Make it with `cron_rule`, which checks both."""
 
     def __init__(self, text: str, zone: ZoneInfo) -> None:
+        from cronsim import CronSim, CronSimError  # here, as few need it
+
         fields = SHORTHANDS.get(text.strip().lower(), text).split()
         if len(fields) != _FIELDS:
             raise ConfigurationError(
