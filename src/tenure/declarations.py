@@ -15,7 +15,7 @@ from tenure.core.schedule import Overlap, Schedule, Tick
 from tenure.core.ticks import Planned, Timing, jitter_of, tick_id
 from tenure.errors import ConfigurationError, InvalidArguments, TenureError
 from tenure.options import check_name
-from tenure.recurring import ScheduleChanges, ScheduleOptions
+from tenure.recurring import ScheduleChanges, ScheduleOptions, schedule_options
 from tenure.tasks import BoundTask, Task, TaskRef, TaskSet
 
 NewJobOf = Callable[[BoundTask[Any], str], NewJob]
@@ -161,17 +161,3 @@ def _run_at(name: str, timing: Timing, new: NewJob, at: int) -> int:
     if new.run_at is not None:
         return new.run_at
     return min(at + new.delay + jitter_of(name, at, timing.jitter), LAST_INSTANT)
-
-
-def schedule_options(changes: ScheduleChanges) -> ScheduleOptions:
-    """Checked options of a schedule.
-
-    Raises `InvalidArguments` for an unknown one, `ConfigurationError` for a bad value.
-    """
-    unknown = changes.keys() - set(ScheduleOptions.__struct_fields__)
-    if unknown:
-        known = ", ".join(ScheduleOptions.__struct_fields__)
-        raise InvalidArguments(f"unknown option {min(unknown)!r}; the options are {known}")
-    options = ScheduleOptions(**changes)
-    options.timing()
-    return options

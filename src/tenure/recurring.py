@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Literal, TypedDict
+from typing import Literal, TypedDict
 
 import msgspec
 
 from tenure.core.durations import Seconds, instant, micros
 from tenure.core.schedule import Overlap
 from tenure.core.ticks import CATCH_UP_MAX, Timing
-from tenure.errors import ConfigurationError
+from tenure.errors import ConfigurationError, InvalidArguments
 
 INTERVAL_MIN = 0.1
 _LONGEST = 100 * 366 * 86_400.0
@@ -102,16 +102,34 @@ class ScheduleOptions(msgspec.Struct, frozen=True, kw_only=True):
 _NONE = ScheduleOptions()
 
 
-def changed_timing(timing: Timing, changes: Mapping[str, Any]) -> Timing:
-    """The rule with some options replaced; giving one of cron and interval replaces the other."""
+def changed_timing(timing: Timing, changes: ScheduleChanges) -> Timing:
+    """The rule with some options replaced; giving one of cron and interval replaces the other.
+
+    Raises as `schedule_options` does.
+    """
     given = set(changes)
+    checked: ScheduleChanges = {**changes}
     if given.isdisjoint(("cron", "interval")):
-        changes = {**changes, "interval": 1}  # stands for what stays, so that all can be checked
+        checked["interval"] = 1  # stands for what stays, so that all can be checked
     else:
         given |= {"cron", "interval"}
-    new = msgspec.structs.asdict(ScheduleOptions(**changes).timing())
-    fields = {"catch_up" if name == "misfire" else name for name in given}
+    new = msgspec.structs.asdict(schedule_options(checked).timing())
+    fields = {"catch_up" if name == "misfire" else name for name in given - {"overlap"}}
     return msgspec.structs.replace(timing, **{name: new[name] for name in fields})
+
+
+def schedule_options(changes: ScheduleChanges) -> ScheduleOptions:
+    """Checked options of a schedule.
+
+    Raises `InvalidArguments` for an unknown one, `ConfigurationError` for a bad value.
+    """
+    unknown = changes.keys() - set(ScheduleOptions.__struct_fields__)
+    if unknown:
+        known = ", ".join(ScheduleOptions.__struct_fields__)
+        raise InvalidArguments(f"unknown option {min(unknown)!r}; the options are {known}")
+    options = ScheduleOptions(**changes)
+    options.timing()
+    return options
 
 
 def _check_kinds(options: ScheduleOptions) -> None:

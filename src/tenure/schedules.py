@@ -24,13 +24,13 @@ from tenure.core.reconcile import (
 )
 from tenure.core.schedule import Overlap, Schedule, ScheduleChange
 from tenure.core.ticks import first_tick, next_tick
-from tenure.declarations import Declarations, Given, schedule_options
+from tenure.declarations import Declarations, Given
 from tenure.engines.protocol import Engine, Signal, Topic
 from tenure.errors import ConfigurationError, ScheduleNotFound
 from tenure.handles import JobHandle
 from tenure.lookups import count, page
 from tenure.options import check_name
-from tenure.recurring import ScheduleChanges, changed_timing
+from tenure.recurring import ScheduleChanges, changed_timing, schedule_options
 from tenure.worker.reconciler import Reconciler
 
 if TYPE_CHECKING:

@@ -79,8 +79,8 @@ def zones(count: int) -> list[str]:
 
 
 def matches(rule: str, wall: datetime) -> bool:
-    """Whether a wall-clock minute matches, by the text of the rule alone: numbers, `*`, `*/n`, `a-b`
-    and lists, with `*` for the day or the weekday."""
+    """Whether a wall-clock minute matches, by the text of the rule alone: numbers, `*`, `*/n`,
+    `a-b` and lists, with `*` for the day or the weekday."""
     minute, hour, day, month, weekday = rule.split()
     values = (
         (minute, wall.minute, 0), (hour, wall.hour, 0), (day, wall.day, 1), (month, wall.month, 1),
@@ -151,7 +151,7 @@ def _check_fixed(rule: str, zone: str, change: datetime) -> None:
     start = walls[0].replace(tzinfo=info).astimezone(UTC)
     end = walls[-1].replace(tzinfo=info).astimezone(UTC)
     # What lies at the very start may belong to a gap before it.
-    found = [at for at in within(rule, zone, start + 2 * HOUR, end - 2 * HOUR)]
+    found = within(rule, zone, start + 2 * HOUR, end - 2 * HOUR)
     assert found == sorted(at for at in wanted if start + 2 * HOUR <= at < end - 2 * HOUR), (
         zone,
         change,
@@ -174,18 +174,19 @@ def test_any_rule_moves_on_from_any_instant(sampled: list[str]):
 
 
 @pytest.mark.parametrize(
-    ("rule", "start", "wanted"),
+    ("rule", "month", "day", "wanted"),
     [
-        ("30 2 * * *", datetime(2026, 3, 28), ["28 02:30+0100", "29 03:00+0200", "30 02:30+0200"]),
-        ("30 2 * * *", datetime(2026, 10, 24), ["24 02:30+0200", "25 02:30+0200", "26 02:30+0100"]),
-        ("*/20 2 * * *", datetime(2026, 3, 28, 12), ["29 03:00+0200", "30 02:00+0200", "30 02:20+0200"]),
-        ("0,20 2,3 * * *", datetime(2026, 3, 29), ["29 03:00+0200", "29 03:20+0200", "30 02:00+0200"]),
-        ("30 * * * *", datetime(2026, 3, 29), ["29 01:30+0100", "29 03:30+0200", "29 04:30+0200"]),
-        ("30 * * * *", datetime(2026, 10, 25), ["25 02:30+0200", "25 02:30+0100", "25 03:30+0100"]),
+        ("30 2 * * *", 3, 28, "28 02:30+0100, 29 03:00+0200, 30 02:30+0200"),
+        ("30 2 * * *", 10, 24, "24 02:30+0200, 25 02:30+0200, 26 02:30+0100"),
+        ("*/20 2 * * *", 3, 29, "29 03:00+0200, 30 02:00+0200, 30 02:20+0200"),
+        ("0,20 2,3 * * *", 3, 29, "29 03:00+0200, 29 03:20+0200, 30 02:00+0200"),
+        ("30 * * * *", 3, 29, "29 01:30+0100, 29 03:30+0200, 29 04:30+0200"),
+        ("30 * * * *", 10, 25, "25 02:30+0200, 25 02:30+0100, 25 03:30+0100"),
     ],
-)  # fmt: skip
-def test_the_nights_on_which_the_clocks_change(rule: str, start: datetime, wanted: list[str]):
-    assert shown(after(rule, BERLIN, start.replace(tzinfo=UTC), 3)) == wanted
+)
+def test_the_nights_on_which_the_clocks_change(rule: str, month: int, day: int, wanted: str):
+    found = after(rule, BERLIN, datetime(2026, month, day, tzinfo=UTC), 3)
+    assert ", ".join(shown(found)) == wanted
 
 
 @pytest.mark.parametrize(("day", "hours"), [(29, 23), (28, 24)])
@@ -258,8 +259,8 @@ def test_shorthands(short: str, long: str):
 @pytest.mark.parametrize(
     "rule",
     [
-        "", "*", "* * * *", "* * * * * *", "@reboot", "@never", "60 * * * *", "* 24 * * *", "* * 0 * *",
-        "* * 32 * *", "* * * 13 *", "* * * * 8", "*/0 * * * *", "5-1 * * * *", "x * * * *",
+        "", "*", "* * * *", "* * * * * *", "@reboot", "@never", "60 * * * *", "* 24 * * *",
+        "* * 0 * *", "* * 32 * *", "* * * 13 *", "* * * * 8", "*/0 * * * *", "5-1 * * * *", "x * * * *",
         "0 0 30 2 *", "0 0 31 2,4,6,9,11 *", "0 0 L/0 * *", "-1 * * * *", "1.5 * * * *", "٣ * * * *",
         "0 0 * * MON#6", "0 0 * * L", ", * * * *",
     ],

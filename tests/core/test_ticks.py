@@ -97,10 +97,11 @@ def test_what_is_no_timing_is_refused(options: dict[str, object]):
 def run(
     timing: Timing, start: int, local: int, store: int, *, leaps: bool = True
 ) -> tuple[list[int], int]:
-    """What a store at `store` fires if a scheduler whose clock shows `local` offers it the ticks from
-    `start` on until it says it is early; and the number of offers."""
+    """What a store at `store` fires if a scheduler whose clock shows `local` offers it the ticks
+    from `start` on until it says it is early; and the number of offers."""
     row = Schedule(name="s", source="api", task="t", next_at=start, revision=1)
-    fired, offers = [], 0
+    fired: list[int] = []
+    offers = 0
     while row.next_at is not None:
         for planned in due_ticks(timing, row.next_at, local, leaps=leaps):
             job = NewJob(id="j", task="t")
@@ -184,7 +185,8 @@ def test_what_is_offered():
 
 @given(timings())
 def test_ticks_strictly_increase(timing: Timing):
-    ticks, at = [], first_tick(timing, NOW)
+    ticks: list[int] = []
+    at = first_tick(timing, NOW)
     while at is not None and len(ticks) < 50:
         ticks.append(at)
         at = next_tick(timing, at)
@@ -203,4 +205,4 @@ def test_ids_of_ticks():
     ids = [tick_id(name, NOW + n * SECOND) for name in "ab" for n in range(100)]
     assert len(set(ids)) == 200
     assert ids[:100] == sorted(ids[:100])
-    assert all(id[14] == "7" and len(id) == 36 for id in ids)
+    assert all(each[14] == "7" and len(each) == 36 for each in ids)

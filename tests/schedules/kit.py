@@ -17,11 +17,12 @@ from tenure.core.query import Filter, Page
 from tenure.core.reconcile import API, is_release
 from tenure.core.rules import decide
 from tenure.core.schedule import Schedule, ScheduleChange
-from tenure.declarations import Declarations, Given, schedule_options
+from tenure.declarations import Declarations, Given
 from tenure.engines.protocol import Claim, Engine
 from tenure.errors import EngineUnavailable
 from tenure.observe.hooks import Happening, Hooks
 from tenure.options import TaskOptions, changed
+from tenure.recurring import schedule_options
 from tenure.tasks import Task, TaskSet
 from tenure.testing.clock import ManualClock
 from tenure.worker.ticker import Ticker

@@ -28,7 +28,8 @@ async def main(url: str, count: int) -> None:
             declarations = Declarations(jobs.tasks, "shop", jobs._job_of)
             clock = SystemClock()
             group.create_task(Ticker(engine, declarations, hooks=Hooks(), clock=clock).run())
-        print("ready", flush=True)
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":

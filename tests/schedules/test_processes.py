@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -23,13 +23,14 @@ STEP = 0.1
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/jobs.db"
+        yield f"sqlite:///{tmp_path}/jobs.db"
+        return
     schemas: Schemas = request.getfixturevalue("postgres_schemas")
     store = schemas.borrow()
-    request.addfinalizer(store.give_back)
-    return store.url
+    yield store.url
+    store.give_back()
 
 
 @asynccontextmanager
