@@ -52,6 +52,10 @@ class JobNotFound(TenureError, LookupError):
     """No job has this id (it may have been pruned)."""
 
 
+class ScheduleNotFound(TenureError, LookupError):
+    """No schedule has this name."""
+
+
 class JobNotClaimable(TenureError):
     """The job cannot be run now: it runs elsewhere, is not due yet, or has ended."""
 

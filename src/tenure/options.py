@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
-from typing import Any, TypedDict
+from typing import Any
 
 import msgspec
 
@@ -14,6 +14,7 @@ from tenure.core.durations import SECOND, Seconds, instant, micros
 from tenure.core.job import PRIORITY_MAX, PRIORITY_MIN, NewJob
 from tenure.core.retry import RetryPolicy
 from tenure.errors import ConfigurationError, InvalidArguments, PayloadError
+from tenure.recurring import ScheduleChanges, ScheduleOptions
 
 NAME_MAX = 255
 ATTEMPTS_MAX = 32_767
@@ -23,7 +24,7 @@ DESCRIPTION_MAX = 1000
 DELAY_MAX = 100 * 366 * 86_400.0
 
 
-class TaskChanges(TypedDict, total=False):
+class TaskChanges(ScheduleChanges, total=False):
     """The options by name, for `@task(...)` and `task.options(...)`; see `TaskOptions`."""
 
     name: str | None
@@ -44,8 +45,8 @@ class TaskChanges(TypedDict, total=False):
     description: str | None
 
 
-class TaskOptions(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """How a task's jobs are kept and run.
+class TaskOptions(ScheduleOptions, frozen=True, kw_only=True, dict=True):
+    """How a task's jobs are kept and run, and when, if it is recurring: see `ScheduleOptions`.
 
     - `name`: the task's name in the store; by default the function's. `aliases`: older names that
       a worker still runs.
@@ -96,6 +97,7 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         if self.timeout is not None:
             micros(self.timeout, "timeout", minimum=0.001, maximum=DELAY_MAX)
         self._check_times()
+        self.check_schedule()
         if len(self.tags) > TAGS_MAX:
             raise ConfigurationError(f"tags: at most {TAGS_MAX}, not {len(self.tags)}")
         for tag in self.tags:
@@ -243,4 +245,6 @@ def _whole(value: Any, name: str, low: int, high: int) -> None:
         raise ConfigurationError(f"{name} must be an integer from {low} to {high}, not {value!r}")
 
 
-assert set(TaskChanges.__annotations__) == set(TaskOptions.__struct_fields__)
+assert set(TaskChanges.__required_keys__ | TaskChanges.__optional_keys__) == set(
+    TaskOptions.__struct_fields__
+)

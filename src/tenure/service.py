@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, overloa
 import anyio.to_thread
 from msgspec.structs import replace
 
+from tenure.clock import SYSTEM_CLOCK
 from tenure.core.durations import SECOND, Seconds, micros
 from tenure.core.fleet import Inspection, notes
 from tenure.core.insertion import Inserted
 from tenure.core.job import Job, NewJob
 from tenure.core.query import CancelResult, RequeueResult, Swept
 from tenure.core.states import State
+from tenure.declarations import Declarations
 from tenure.engines.open import open_engine
 from tenure.engines.optional import Checkable, direct_of
 from tenure.engines.protocol import Engine
@@ -32,7 +34,8 @@ from tenure.options import TaskChanges, TaskOptions, changed
 from tenure.queues import Queues
 from tenure.receipts import Receipts
 from tenure.receiving import Receiver, Receiving, receive_options
-from tenure.settings import load
+from tenure.schedules import Schedules, schedule_notes
+from tenure.settings import calling_module, load
 from tenure.tasks import BoundTask, Decorator, Task, TaskRef, TaskSet, bound_tasks
 from tenure.worker.options import WorkerChanges, WorkerOptions
 from tenure.worker.single import SingleRun
@@ -69,15 +72,25 @@ class QueueService:
         lease: Seconds | None = None,
         concurrency: int | None = None,
         log_success: bool | None = None,
+        app_name: str | None = None,
     ) -> None:
         self.settings = load(
-            {"url": url, "lease": lease, "concurrency": concurrency, "log_success": log_success}
+            {
+                "url": url,
+                "lease": lease,
+                "concurrency": concurrency,
+                "log_success": log_success,
+                "app_name": app_name,
+            }
         )
         self.tasks = TaskSet()
         self.tasks.collect(tasks)
         self.hooks = Hooks()
         self.queues = Queues(self)
         self.receipts = Receipts(self)
+        app = self.settings.app_name or calling_module()
+        self._declarations = Declarations(self.tasks, app, self._job_of)
+        self.schedules = Schedules(self, self._declarations)
         self._home = Home()
         self._receiving = Receiving(self)
         try:
@@ -223,6 +236,8 @@ class QueueService:
         async def ask(engine: Engine) -> Inspection:
             found = await engine.inspect()
             more = notes(found, self.tasks.names, await engine.workers())
+            now = SYSTEM_CLOCK.time_us()
+            more += schedule_notes(await self.schedules.list(), self._declarations.app, now)
             damage = await engine.check() if thorough and isinstance(engine, Checkable) else ()
             return replace(found, findings=(*damage, *found.findings, *more))
 
@@ -237,7 +252,14 @@ class QueueService:
         which it becomes if the service is not open yet.
         """
         chosen = self._worker_options(options)
-        return Worker(self._life.engine, self.tasks, chosen, hooks=self.hooks, prepare=self.open)
+        return Worker(
+            self._life.engine,
+            self.tasks,
+            chosen,
+            hooks=self.hooks,
+            prepare=self.open,
+            declarations=self._declarations,
+        )
 
     def _worker_options(self, changes: WorkerChanges) -> WorkerOptions:
         return WorkerOptions(
@@ -371,9 +393,11 @@ class QueueService:
         )
 
     def _new_jobs(self, bound: Iterable[BoundTask[Any]]) -> list[NewJob]:
-        limit = self._life.engine.traits.max_payload
         new_id = self._life.ids
-        return [item.new_job(new_id(), limit) for item in bound]
+        return [self._job_of(item, new_id()) for item in bound]
+
+    def _job_of(self, bound: BoundTask[Any], id: str) -> NewJob:
+        return bound.new_job(id, self._life.engine.traits.max_payload)
 
     def _handles(
         self, bound: Iterable[BoundTask[R]], inserted: Iterable[Inserted]

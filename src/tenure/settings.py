@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,12 +26,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     - `lease`: seconds (1 to 86,400) after which a vanished worker's jobs are taken over.
     - `concurrency`: how many jobs a worker runs at once (1 to 10,000).
     - `log_success`: whether workers log a line for every completed job.
+    - `app_name`: whose schedules are those that the code declares, where apps share a store; by
+      default the module that makes the service.
     """
 
     url: str = DEFAULT_URL
     lease: Seconds = DEFAULT_LEASE
     concurrency: int = 50
     log_success: bool = False
+    app_name: str | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.url, str):
@@ -44,6 +48,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             )
         if not isinstance(self.log_success, bool):
             raise ConfigurationError(f"log_success must be a bool, not {self.log_success!r}")
+        app = self.app_name
+        if app is not None and not (
+            isinstance(app, str) and app.isprintable() and 0 < len(app) <= 200
+        ):
+            raise ConfigurationError(
+                f"app_name must be text of 1 to 200 printable characters, not {app!r}"
+            )
 
     def __repr__(self) -> str:
         """Without the URL's secrets: settings end up in logs and tracebacks."""
@@ -89,6 +100,17 @@ def configured_app(folder: Path | None = None) -> str | None:
     if app is not None and not isinstance(app, str):
         raise ConfigurationError(f"{file}: [tool.tenure] app must be text, not {app!r}")
     return app
+
+
+def calling_module() -> str:
+    """The module outside of tenure that called; a script goes by the name it is imported by."""
+    frame = sys._getframe(1)
+    while frame.f_globals.get("__name__", "").partition(".")[0] == "tenure" and frame.f_back:
+        frame = frame.f_back
+    name, spec = str(frame.f_globals.get("__name__", "")), frame.f_globals.get("__spec__")
+    if name != "__main__":
+        return name or "tenure"
+    return str(spec.name) if spec is not None else Path(frame.f_code.co_filename).stem or name
 
 
 def configured_url(folder: Path | None = None) -> str | None:

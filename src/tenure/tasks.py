@@ -24,6 +24,7 @@ from tenure.errors import (
     UnknownTask,
 )
 from tenure.options import TaskChanges, TaskOptions, changed, check_name
+from tenure.recurring import ScheduleChanges
 from tenure.signatures import Signature, largest_of, object_of
 
 P = ParamSpec("P")
@@ -312,3 +313,7 @@ def _refuse_names(changes: Mapping[str, Any], why: str) -> None:
     for name in ("name", "aliases"):
         if name in changes:
             raise InvalidArguments(f"{name} belongs to the task: names {why}")
+    for name in ScheduleChanges.__optional_keys__ & changes.keys():
+        raise InvalidArguments(
+            f"{name} belongs to the task; more schedules are made with jobs.schedules"
+        )

@@ -7,7 +7,14 @@ from typing import IO, Any, Final
 import click
 
 from tenure.cli.text import block
-from tenure.errors import EngineUnavailable, JobNotClaimable, JobNotFound, SchemaError, TenureError
+from tenure.errors import (
+    EngineUnavailable,
+    JobNotClaimable,
+    JobNotFound,
+    ScheduleNotFound,
+    SchemaError,
+    TenureError,
+)
 
 OK: Final = 0
 FAILED: Final = 1
@@ -22,7 +29,7 @@ CODES: Final = {
     OK: "done as asked",
     FAILED: "the job, or the action on it, did not succeed",
     USAGE: "the command cannot be understood: options, arguments, app, task",
-    NOT_FOUND: "no job has this id",
+    NOT_FOUND: "no job has this id, or no schedule this name",
     UNAVAILABLE: "the store cannot be reached or used",
     NOT_CLAIMABLE: "the job cannot be run now: it runs elsewhere, is not due, or has ended",
     NOT_ENDED: "the job was given back, or is to be retried",
@@ -54,7 +61,7 @@ class Failure(Refusal):
 
 
 class NotFound(Refusal):
-    """No job has this id."""
+    """No job has this id, or no schedule this name."""
 
     exit_code = NOT_FOUND
 
@@ -73,7 +80,7 @@ class Unavailable(Refusal):
 
 def refusal_of(error: TenureError) -> Refusal:
     """The refusal that tells a user of an error of the library."""
-    if isinstance(error, JobNotFound):
+    if isinstance(error, JobNotFound | ScheduleNotFound):
         return NotFound(str(error))
     if isinstance(error, JobNotClaimable):
         return NotClaimable(str(error))

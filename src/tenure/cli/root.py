@@ -19,6 +19,7 @@ COMMANDS = {
     "migrate": "Create or upgrade the store's tables; safe to repeat.",
     "queues": "Count the jobs of each queue by state.",
     "run-one": "Run one job, named by its id, in this process.",
+    "schedules": "List recurring jobs, run, pause or resume them.",
     "sweep": "Expire what is overdue and take back lapsed jobs, whatever their task.",
     "worker": "Run the jobs of an app until told to stop.",
 }

@@ -127,7 +127,7 @@ def findings(flawed: Mapping[Flaw, Sequence[str]]) -> tuple[Finding, ...]:
         ids = flawed.get(flaw, ())
         if ids:
             text, remedy = _TEXTS[flaw]
-            text = f"{len(ids)} jobs {text}: {_shown(sorted(ids))}"
+            text = f"{len(ids)} jobs {text}: {shown(sorted(ids))}"
             found.append(Finding(flaw, text, remedy, problem=flaw is not Flaw.LEFT))
     return tuple(found)
 
@@ -145,16 +145,17 @@ def notes(
     unknown = sorted(set(inspection.tasks) - names) if known else []
     if unknown:
         count = sum(inspection.tasks[name] for name in unknown)
-        text = f"{count} jobs have tasks that this app does not know: {_shown(unknown)}"
+        text = f"{count} jobs have tasks that this app does not know: {shown(unknown)}"
         remedy = "nothing, if another app has these tasks; else bring them back, as an alias of "
         remedy += "the task that replaced them, or cancel the jobs"
         found.append(Finding("task-unknown", text, remedy, problem=False))
     paused = sorted(settings.queue for settings in inspection.queues if settings.paused)
     if paused:
-        text = f"{len(paused)} queues are paused: {_shown(paused)}"
+        text = f"{len(paused)} queues are paused: {shown(paused)}"
         found.append(Finding("queue-paused", text, "resume them when it is time", problem=False))
     return tuple(found)
 
 
-def _shown(names: Sequence[str]) -> str:
+def shown(names: Sequence[str]) -> str:
+    """The first of these names."""
     return ", ".join(names[:_MOST]) + (", ..." if len(names) > _MOST else "")

@@ -289,6 +289,16 @@ class Job:
         return self.row.description
 
     @property
+    def schedule(self) -> str | None:
+        """The schedule that made it."""
+        return self.row.schedule
+
+    @property
+    def tick(self) -> datetime | None:
+        """The nominal instant of the schedule's tick that made it."""
+        return _moment(self.row.tick)
+
+    @property
     def created_at(self) -> datetime:
         return moment(self.row.created_at)
 
@@ -370,6 +380,8 @@ _SHOWN = (
     "tags",
     "metadata",
     "description",
+    "schedule",
+    "tick",
     "created_at",
     "available_at",
     "expires_at",

@@ -21,6 +21,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     states: tuple[State, ...] = ()
     tasks: tuple[str, ...] = ()
     queues: tuple[str, ...] = ()
+    schedules: tuple[str, ...] = ()
 
     def matches(self, row: JobRow) -> bool:
         """Whether `row` passes; what an engine's own query must agree with."""
@@ -29,6 +30,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
             and (not self.states or row.state in self.states)
             and (not self.tasks or row.task in self.tasks)
             and (not self.queues or row.queue in self.queues)
+            and (not self.schedules or row.schedule in self.schedules)
         )
 
 

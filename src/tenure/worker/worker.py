@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any
 
 from tenure.clock import SYSTEM_CLOCK, Clock
+from tenure.declarations import Declarations
 from tenure.engines.protocol import Engine
 from tenure.leases.keeper import LeaseKeeper
 from tenure.leases.process import default_keeper
@@ -22,6 +23,7 @@ from tenure.worker.options import WorkerOptions, seconds
 from tenure.worker.poller import Poller
 from tenure.worker.report import Reporter
 from tenure.worker.runner import Runner
+from tenure.worker.ticker import Ticker
 
 log = logging.getLogger("tenure.worker")
 
@@ -46,6 +48,7 @@ class Worker:
         keeper: LeaseKeeper | None = None,
         clock: Clock = SYSTEM_CLOCK,
         prepare: Callable[[], Awaitable[None]] | None = None,
+        declarations: Declarations | None = None,
     ) -> None:
         self.id = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self.options = options
@@ -76,8 +79,15 @@ class Worker:
         )
         self._runner.freed = self._freed
         self._runner.fail = self._fail
+        self._ticker: Ticker | None = None
+        if declarations is not None:
+            self._ticker = Ticker(engine, declarations, hooks=self._hooks, clock=clock)
         self._control = Control(
-            engine, options.queues, wake=self._poller.wake, cancel=self._runner.ask
+            engine,
+            options.queues,
+            wake=self._poller.wake,
+            cancel=self._runner.ask,
+            changed=self._changed,
         )
         self._janitor = Janitor(engine, reporter)
 
@@ -94,6 +104,8 @@ class Worker:
         self._begun = True
         if self._prepare is not None:
             await self._prepare()
+        if self._ticker is not None and self.options.burst:
+            await self._ticker.step()  # so that what is due by then is run, too
         unhook = self._keeper.hooks.add(self._heard)
         self._runner.settler.start()
         poller = asyncio.create_task(self._guarded(self._poll()))
@@ -150,7 +162,12 @@ class Worker:
 
     def _helpers(self) -> Iterable[Coroutine[Any, Any, None]]:
         """What goes on beside the claiming."""
-        return self._control.run(), self._janitor.run()
+        ticker = () if self._ticker is None else (self._ticker.run(),)
+        return self._control.run(), self._janitor.run(), *ticker
+
+    def _changed(self) -> None:
+        if self._ticker is not None:
+            self._ticker.wake()
 
     async def _poll(self) -> None:
         await self._poller.run()

@@ -289,6 +289,7 @@ class MemoryStore:
                 ("state", where.states),
                 ("task", where.tasks),
                 ("queue", where.queues),
+                ("schedule", where.schedules),
             )
             if wanted
         ]

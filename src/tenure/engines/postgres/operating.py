@@ -127,7 +127,7 @@ def requeue(out: Effects, ids: Sequence[str]) -> Steps[RequeueResult]:
 def prune_jobs(before: int, where: Filter, limit: int) -> Steps[int]:
     """See `Engine.prune`."""
     asked: dict[str, Any] = {"before": before, "most": limit}
-    for name in ("ids", "states", "tasks", "queues"):
+    for name in ("ids", "states", "tasks", "queues", "schedules"):
         asked[name] = [str(value) for value in getattr(where, name)] or None
     found = yield Ask("prune_jobs", asked)
     for (state,) in found:

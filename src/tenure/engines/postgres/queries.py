@@ -42,6 +42,7 @@ def find(where: Filter, page: Page) -> Steps[list[JobRow]]:
         "states": [str(state) for state in where.states] or None,
         "tasks": list(where.tasks) or None,
         "queues": list(where.queues) or None,
+        "schedules": list(where.schedules) or None,
     }
     if where.ids:
         found = yield Ask("find_by_id", values | {"ids": list(dict.fromkeys(where.ids))})

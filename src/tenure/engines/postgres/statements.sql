@@ -465,6 +465,7 @@ SELECT {columns} FROM (
             AND (%(states)s::text[] IS NULL OR state || '' = ANY(%(states)s::text[]))
             AND (%(tasks)s::text[] IS NULL OR task || '' = ANY(%(tasks)s::text[]))
             AND (%(queues)s::text[] IS NULL OR queue || '' = ANY(%(queues)s::text[]))
+            AND (%(schedules)s::text[] IS NULL OR schedule || '' = ANY(%(schedules)s::text[]))
         ORDER BY id DESC LIMIT %(most)s::bigint
     ) UNION ALL (
         SELECT {columns} FROM {finished}
@@ -472,6 +473,7 @@ SELECT {columns} FROM (
             AND (%(states)s::text[] IS NULL OR state || '' = ANY(%(states)s::text[]))
             AND (%(tasks)s::text[] IS NULL OR task || '' = ANY(%(tasks)s::text[]))
             AND (%(queues)s::text[] IS NULL OR queue || '' = ANY(%(queues)s::text[]))
+            AND (%(schedules)s::text[] IS NULL OR schedule || '' = ANY(%(schedules)s::text[]))
         ORDER BY id DESC LIMIT %(most)s::bigint
     )
 ) AS both_kinds
@@ -487,6 +489,7 @@ WHERE id < %(before)s::text
     AND (%(states)s::text[] IS NULL OR state = ANY(%(states)s::text[]))
     AND (%(tasks)s::text[] IS NULL OR task = ANY(%(tasks)s::text[]))
     AND (%(queues)s::text[] IS NULL OR queue = ANY(%(queues)s::text[]))
+    AND (%(schedules)s::text[] IS NULL OR schedule = ANY(%(schedules)s::text[]))
 ORDER BY id DESC LIMIT %(most)s::bigint;
 
 -- name: stats
@@ -682,6 +685,7 @@ WITH doomed AS MATERIALIZED (
         AND (%(states)s::text[] IS NULL OR state = ANY(%(states)s::text[]))
         AND (%(tasks)s::text[] IS NULL OR task = ANY(%(tasks)s::text[]))
         AND (%(queues)s::text[] IS NULL OR queue = ANY(%(queues)s::text[]))
+        AND (%(schedules)s::text[] IS NULL OR schedule = ANY(%(schedules)s::text[]))
     ORDER BY finished_at, id LIMIT %(most)s::bigint
     FOR UPDATE SKIP LOCKED
 )

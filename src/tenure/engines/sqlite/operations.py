@@ -349,7 +349,7 @@ def _taken_by(tx: Transaction, row: JobRow) -> str | None:
 def prune_jobs(tx: Transaction, before: int, where: Filter, limit: int) -> int:
     """See `Engine.prune`."""
     asked: dict[str, Any] = {"before": before, "limit": limit}
-    for name in ("ids", "states", "tasks", "queues"):
+    for name in ("ids", "states", "tasks", "queues", "schedules"):
         values = getattr(where, name)
         asked[name] = as_list(values) if values else None
     found = tx.execute(SQL["ended_before"], asked)

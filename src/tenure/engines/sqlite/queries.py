@@ -43,6 +43,7 @@ def find(tx: Transaction, where: Filter, page: Page) -> list[JobRow]:
         "states": as_list(where.states) if where.states else None,
         "tasks": as_list(where.tasks) if where.tasks else None,
         "queues": as_list(where.queues) if where.queues else None,
+        "schedules": as_list(where.schedules) if where.schedules else None,
     }
     if where.ids:
         found = tx.execute(SQL["find_by_id"], values | {"ids": as_list(where.ids)})

@@ -276,6 +276,7 @@ WHERE id < :before
     AND (:states IS NULL OR +state IN (SELECT value FROM json_each(:states)))
     AND (:tasks IS NULL OR +task IN (SELECT value FROM json_each(:tasks)))
     AND (:queues IS NULL OR +queue IN (SELECT value FROM json_each(:queues)))
+    AND (:schedules IS NULL OR +schedule IN (SELECT value FROM json_each(:schedules)))
 ORDER BY id DESC LIMIT :limit;
 
 -- name: find_by_id
@@ -285,6 +286,7 @@ WHERE id IN (SELECT value FROM json_each(:ids)) AND id < :before
     AND (:states IS NULL OR +state IN (SELECT value FROM json_each(:states)))
     AND (:tasks IS NULL OR +task IN (SELECT value FROM json_each(:tasks)))
     AND (:queues IS NULL OR +queue IN (SELECT value FROM json_each(:queues)))
+    AND (:schedules IS NULL OR +schedule IN (SELECT value FROM json_each(:schedules)))
 ORDER BY id DESC LIMIT :limit;
 
 -- name: stats
@@ -417,6 +419,7 @@ WHERE finished_at < :before
     AND (:states IS NULL OR state IN (SELECT value FROM json_each(:states)))
     AND (:tasks IS NULL OR task IN (SELECT value FROM json_each(:tasks)))
     AND (:queues IS NULL OR queue IN (SELECT value FROM json_each(:queues)))
+    AND (:schedules IS NULL OR +schedule IN (SELECT value FROM json_each(:schedules)))
 ORDER BY finished_at, id LIMIT :limit;
 
 -- name: remove_jobs

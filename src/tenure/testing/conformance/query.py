@@ -40,6 +40,7 @@ FILTERS: dict[str, Filter] = {
     "some tasks": Filter(tasks=("a", "b", "never")),
     "a queue": Filter(queues=("x",)),
     "no such queue": Filter(queues=("never",)),
+    "a schedule": Filter(schedules=("s", "never")),
     "all at once": Filter(
         ids=tuple(numbered(*range(9))), states=(State.PENDING,), tasks=("a", "c"), queues=("x",)
     ),
@@ -48,7 +49,10 @@ FILTERS: dict[str, Filter] = {
 
 async def _mixed(engine: Engine) -> None:
     """Twelve jobs of three tasks and two queues, in several states."""
-    await put(engine, *(new(n, task="abc"[n % 3], queue="xy"[n % 2]) for n in range(12)))
+    more: list[dict[str, Any]] = [
+        {"schedule": "s", "tick": n} if n % 4 == 1 else {} for n in range(12)
+    ]
+    await put(engine, *(new(n, task="abc"[n % 3], queue="xy"[n % 2], **more[n]) for n in range(12)))
     rows = await take(engine, 6, queues=("x", "y"))
     for row in rows[:3]:
         await finish(engine, row)
