@@ -16,18 +16,18 @@ from tenure.core.durations import SECOND, Seconds, micros
 from tenure.core.fleet import Inspection, notes
 from tenure.core.insertion import Inserted
 from tenure.core.job import Job, NewJob
-from tenure.core.query import CancelResult, RequeueResult, Swept
-from tenure.core.states import State
+from tenure.core.retention import Retention
 from tenure.engines.open import open_engine
 from tenure.engines.optional import Checkable, direct_of
 from tenure.engines.protocol import Engine
-from tenure.errors import ConfigurationError, InvalidArguments, JobNotFound, SchemaError
+from tenure.errors import ConfigurationError, InvalidArguments, SchemaError
 from tenure.handles import JobHandle
 from tenure.joining import Using
 from tenure.lifetime import Lifetime
-from tenure.lookups import SWEEP_MAX, checked_ids, count, page, selection
+from tenure.lookups import checked_ids
 from tenure.loops import Home
 from tenure.observe.hooks import Hooks
+from tenure.operating import Operating
 from tenure.options import TaskChanges, TaskOptions, changed
 from tenure.queues import Queues
 from tenure.receipts import Receipts
@@ -49,7 +49,7 @@ T = TypeVar("T")
 log = logging.getLogger("tenure")
 
 
-class QueueService:
+class QueueService(Operating):
     """Durable background work: declare tasks, enqueue jobs, look after them.
 
     `url` says where jobs are kept (see `Settings`); without it `TENURE_URL` and `[tool.tenure]`
@@ -69,9 +69,16 @@ class QueueService:
         lease: Seconds | None = None,
         concurrency: int | None = None,
         log_success: bool | None = None,
+        retention: Retention | None = None,
     ) -> None:
         self.settings = load(
-            {"url": url, "lease": lease, "concurrency": concurrency, "log_success": log_success}
+            {
+                "url": url,
+                "lease": lease,
+                "concurrency": concurrency,
+                "log_success": log_success,
+                "retention": retention,
+            }
         )
         self.tasks = TaskSet()
         self.tasks.collect(tasks)
@@ -157,31 +164,9 @@ class QueueService:
 
     # Looking after jobs
 
-    async def get(self, job_id: str) -> Job:
-        """The job with this id. Raises `JobNotFound`."""
-        ids = checked_ids((job_id,))
-        [row] = await self._run(lambda engine: engine.get(ids))
-        if row is None:
-            raise JobNotFound(f"no job has the id {job_id!r}")
-        return Job(row)
-
     def handle(self, job_id: str) -> JobHandle[Any]:
         """A handle of a job that was enqueued elsewhere."""
         return JobHandle(self, job_id)
-
-    async def find(
-        self,
-        *,
-        states: Iterable[State | str] = (),
-        tasks: Iterable[str] = (),
-        queues: Iterable[str] = (),
-        limit: int = 100,
-        before: str | None = None,
-    ) -> list[Job]:
-        """Jobs that match, newest first: up to `limit` (1 to 1,000) older than the id `before`."""
-        where, part = selection(states, tasks, queues), page(limit, before)
-        rows = await self._run(lambda engine: engine.find(where, part))
-        return [Job(row) for row in rows]
 
     async def wait(self, job_id: str, *, timeout: Seconds | None = None) -> Job:
         """The final job, once it has ended.
@@ -197,21 +182,6 @@ class QueueService:
             return Job(await self._life.waiter().wait(job_id, limit))
 
         return await self._home.run(wait)
-
-    async def cancel(self, *job_ids: str, force: bool = False) -> CancelResult:
-        """Cancel pending jobs at once, and ask running ones to stop.
-
-        A running body hears of it within a renewal interval, usually much sooner; if it finishes
-        first, it has completed. `force` ends running jobs at once and takes their lease away:
-        whatever their bodies do later is refused.
-        """
-        ids = checked_ids(job_ids)
-        return await self._run(lambda engine: engine.cancel(ids, force=force))
-
-    async def requeue(self, *job_ids: str) -> RequeueResult:
-        """Make ended jobs pending again, with fresh budgets and no expiry."""
-        ids = checked_ids(job_ids)
-        return await self._run(lambda engine: engine.requeue(ids))
 
     async def inspect(self, *, thorough: bool = False) -> Inspection:
         """What is wrong with the store or deserves attention, and the settings of its queues.
@@ -236,8 +206,14 @@ class QueueService:
         See `WorkerOptions` for the options. It must run on the loop that the service lives on,
         which it becomes if the service is not open yet.
         """
-        chosen = self._worker_options(options)
-        return Worker(self._life.engine, self.tasks, chosen, hooks=self.hooks, prepare=self.open)
+        return Worker(
+            self._life.engine,
+            self.tasks,
+            self._worker_options(options),
+            hooks=self.hooks,
+            prepare=self.open,
+            retention=self.settings.retention,
+        )
 
     def _worker_options(self, changes: WorkerChanges) -> WorkerOptions:
         return WorkerOptions(
@@ -287,15 +263,6 @@ class QueueService:
         """
         length = self.settings.lease if lease is None else lease
         return Receiver(self, receive_options(queues, tasks, limit, wait, length))
-
-    async def sweep(self, limit: int = 500) -> list[Swept]:
-        """Expire what is overdue and take back what lapsed, of any task.
-
-        Up to `limit` (1 to 10,000) of each. Workers do this by themselves; this is for hosts
-        without one.
-        """
-        most = count(limit, SWEEP_MAX)
-        return await self._run(lambda engine: engine.sweep(most))
 
     # Living
 

@@ -11,6 +11,7 @@ import msgspec
 
 from tenure.core.durations import Seconds
 from tenure.core.lease import DEFAULT_LEASE, lease_times
+from tenure.core.retention import Retention
 from tenure.errors import ConfigurationError
 
 DEFAULT_URL = "sqlite:///tenure.db"
@@ -25,12 +26,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     - `lease`: seconds (1 to 86,400) after which a vanished worker's jobs are taken over.
     - `concurrency`: how many jobs a worker runs at once (1 to 10,000).
     - `log_success`: whether workers log a line for every completed job.
+    - `retention`: how long jobs that ended are kept; in the environment as JSON, in
+      `pyproject.toml` as a table.
     """
 
     url: str = DEFAULT_URL
     lease: Seconds = DEFAULT_LEASE
     concurrency: int = 50
     log_success: bool = False
+    retention: Retention = Retention()
 
     def __post_init__(self) -> None:
         if not isinstance(self.url, str):
@@ -44,6 +48,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             )
         if not isinstance(self.log_success, bool):
             raise ConfigurationError(f"log_success must be a bool, not {self.log_success!r}")
+        if not isinstance(self.retention, Retention):
+            raise ConfigurationError(f"retention must be a Retention, not {self.retention!r}")
 
     def __repr__(self) -> str:
         """Without the URL's secrets: settings end up in logs and tracebacks."""
@@ -141,8 +147,10 @@ def _typed(
     for name, value in values.items():
         kind = float if name == "lease" else types[name]
         try:
+            if isinstance(value, str) and value.lstrip().startswith("{"):
+                value = msgspec.json.decode(value)
             typed[name] = msgspec.convert(value, kind, strict=strict)
             Settings(**{name: typed[name]})
-        except (msgspec.ValidationError, ConfigurationError) as error:
+        except (msgspec.DecodeError, ConfigurationError) as error:
             raise ConfigurationError(f"{source(name)}: {error}") from error
     return typed

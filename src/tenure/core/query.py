@@ -139,6 +139,11 @@ class CancelResult(msgspec.Struct, frozen=True):
     busy: tuple[str, ...] = ()
     """Jobs that stayed as they are because a transaction of their holder has them: try again."""
 
+    def and_then(self, more: CancelResult) -> CancelResult:
+        """Both, as one."""
+        both = zip(msgspec.structs.astuple(self), msgspec.structs.astuple(more), strict=True)
+        return CancelResult(*(one + other for one, other in both))
+
 
 class RequeueResult(msgspec.Struct, frozen=True):
     """What a requeue did: ids of each kind, in the order met."""
@@ -148,6 +153,15 @@ class RequeueResult(msgspec.Struct, frozen=True):
     not_found: tuple[str, ...] = ()
     taken: Mapping[str, str] = {}
     """Jobs that stayed as they are because another has their unique key: id, and that other's."""
+
+    def and_then(self, more: RequeueResult) -> RequeueResult:
+        """Both, as one."""
+        return RequeueResult(
+            self.requeued + more.requeued,
+            self.not_final + more.not_final,
+            self.not_found + more.not_found,
+            {**self.taken, **more.taken},
+        )
 
 
 class Swept(NamedTuple):

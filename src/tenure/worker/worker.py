@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any
 
 from tenure.clock import SYSTEM_CLOCK, Clock
+from tenure.core.retention import Retention
 from tenure.engines.protocol import Engine
 from tenure.leases.keeper import LeaseKeeper
 from tenure.leases.process import default_keeper
@@ -20,6 +21,7 @@ from tenure.worker.control import Control
 from tenure.worker.janitor import Janitor
 from tenure.worker.options import WorkerOptions, seconds
 from tenure.worker.poller import Poller
+from tenure.worker.pruner import Pruner
 from tenure.worker.report import Reporter
 from tenure.worker.runner import Runner
 
@@ -46,6 +48,7 @@ class Worker:
         keeper: LeaseKeeper | None = None,
         clock: Clock = SYSTEM_CLOCK,
         prepare: Callable[[], Awaitable[None]] | None = None,
+        retention: Retention | None = None,
     ) -> None:
         self.id = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self.options = options
@@ -80,6 +83,7 @@ class Worker:
             engine, options.queues, wake=self._poller.wake, cancel=self._runner.ask
         )
         self._janitor = Janitor(engine, reporter)
+        self._pruner = Pruner(engine, retention or Retention(), clock=clock)
 
     async def run(self) -> None:
         """Work until stopped, or in burst mode until nothing is due and nothing runs.
@@ -150,7 +154,7 @@ class Worker:
 
     def _helpers(self) -> Iterable[Coroutine[Any, Any, None]]:
         """What goes on beside the claiming."""
-        return self._control.run(), self._janitor.run()
+        return self._control.run(), self._janitor.run(), self._pruner.run()
 
     async def _poll(self) -> None:
         await self._poller.run()

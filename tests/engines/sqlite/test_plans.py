@@ -51,6 +51,7 @@ VALUES = {
     "first": "a",
     "last": "b",
     "floor": "a",
+    "state": "failed",
     "scan": 50,
     "schedules": None,
     "actors": None,

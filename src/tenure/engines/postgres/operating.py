@@ -11,7 +11,7 @@ from tenure.core import rules
 from tenure.core.identity import FREE, Holder, taken_by
 from tenure.core.job import JobRow
 from tenure.core.query import CancelResult, Filter, RequeueResult, Swept
-from tenure.core.states import Event, State, check
+from tenure.core.states import FINAL, Event, State, check
 from tenure.engines.postgres import rows
 from tenure.engines.postgres.claiming import expire
 from tenure.engines.postgres.inserting import holders
@@ -133,7 +133,8 @@ def prune_jobs(before: int, where: Filter, limit: int) -> Steps[int]:
     if where.ids:
         found = yield Ask("prune_jobs_of_ids", asked | {"ids": list(where.ids)})
     else:
-        found = yield Ask("prune_jobs", asked)
+        states = FINAL.intersection(where.states) if where.states else FINAL
+        found = yield Ask("prune_jobs", asked | {"states": sorted(map(str, states))})
     for (state,) in found:
         check(State(state), Event.PRUNE, None)
     return len(found)

@@ -786,16 +786,18 @@ DELETE FROM {events} WHERE (xid, number) IN (
 RETURNING number;
 
 -- name: prune_jobs
--- Remove the first jobs that ended before an instant; a NULL list matches all. Chosen once, up
+-- Remove the first jobs that ended so before an instant; a NULL list matches all. Chosen once, up
 -- front: as a part of the DELETE the choice may be made anew for every row, beyond its limit.
 WITH doomed AS MATERIALIZED (
-    SELECT id FROM {finished}
-    WHERE finished_at < %(before)s::bigint
-        AND (%(states)s::text[] IS NULL OR state = ANY(%(states)s::text[]))
-        AND (%(tasks)s::text[] IS NULL OR task = ANY(%(tasks)s::text[]))
-        AND (%(queues)s::text[] IS NULL OR queue = ANY(%(queues)s::text[]))
-    ORDER BY finished_at, id LIMIT %(most)s::bigint
-    FOR UPDATE SKIP LOCKED
+    SELECT first.id FROM unnest(%(states)s::text[]) AS s (state) CROSS JOIN LATERAL (
+        SELECT id, finished_at FROM {finished}
+        WHERE state = s.state AND finished_at < %(before)s::bigint
+            AND (%(tasks)s::text[] IS NULL OR task = ANY(%(tasks)s::text[]))
+            AND (%(queues)s::text[] IS NULL OR queue = ANY(%(queues)s::text[]))
+        ORDER BY finished_at, id LIMIT %(most)s::bigint
+        FOR UPDATE SKIP LOCKED
+    ) AS first
+    ORDER BY first.finished_at, first.id LIMIT %(most)s::bigint
 )
 DELETE FROM {finished} AS ended USING doomed WHERE ended.id = doomed.id
 RETURNING ended.state;

@@ -19,7 +19,7 @@ from tenure.core.job import COLUMNS, JobRow, NewJob, new_row
 from tenure.core.lease import Beat, Extended, Extension, Lost
 from tenure.core.outcomes import Change, Settled, Settlement, Verdict
 from tenure.core.query import CancelResult, Filter, RequeueResult, Swept
-from tenure.core.states import Event, State, check
+from tenure.core.states import FINAL, Event, State, check
 from tenure.engines import sql
 from tenure.engines.sqlite.thread import Transaction
 from tenure.errors import PayloadError
@@ -355,7 +355,9 @@ def prune_jobs(tx: Transaction, before: int, where: Filter, limit: int) -> int:
     if where.ids:
         found = tx.execute(SQL["ended_of_ids"], asked | {"ids": as_list(where.ids)})
     else:
-        found = tx.execute(SQL["ended_before"], asked)
-    for _, state in found:
+        states = FINAL.intersection(where.states) if where.states else FINAL
+        lanes = [tx.execute(SQL["ended_before"], asked | {"state": str(one)}) for one in states]
+        found = sorted(row for lane in lanes for row in lane)[:limit]
+    for _, _, state in found:
         check(State(state), Event.PRUNE, None)
-    return tx.write(SQL["remove_jobs"], {"ids": as_list(job_id for job_id, _ in found)})
+    return tx.write(SQL["remove_jobs"], {"ids": as_list(job_id for _, job_id, _ in found)})

@@ -459,18 +459,17 @@ DELETE FROM events WHERE number IN (
 );
 
 -- name: ended_before
--- Jobs that ended before an instant, the longest ago first; a NULL list matches all.
-SELECT id, state FROM jobs INDEXED BY jobs_finished
-WHERE finished_at < :before
-    AND state IN ('completed', 'failed', 'cancelled', 'expired')
-    AND (:states IS NULL OR state IN (SELECT value FROM json_each(:states)))
+-- Jobs of a final state that ended before an instant, the longest ago first; a NULL list matches
+-- all.
+SELECT finished_at, id, state FROM jobs INDEXED BY jobs_finished
+WHERE state = :state AND finished_at < :before AND finished_at IS NOT NULL
     AND (:tasks IS NULL OR task IN (SELECT value FROM json_each(:tasks)))
     AND (:queues IS NULL OR queue IN (SELECT value FROM json_each(:queues)))
 ORDER BY finished_at, id LIMIT :limit;
 
 -- name: ended_of_ids
--- The same among these ids only.
-SELECT id, state FROM jobs
+-- The same among these ids only, of all final states or of these.
+SELECT finished_at, id, state FROM jobs
 WHERE id IN (SELECT value FROM json_each(:ids)) AND +finished_at < :before
     AND +state IN ('completed', 'failed', 'cancelled', 'expired')
     AND (:states IS NULL OR +state IN (SELECT value FROM json_each(:states)))
