@@ -63,7 +63,7 @@ async def cancel_matching(
     """Cancel what matches, or tell what that would do. No states given: whatever has not ended."""
     if not where.states and not where.ids:
         where = msgspec.structs.replace(where, states=LIVING)
-    result = CancelResult()
+    result = CancelResult(not_found=await _missing(engine, where))
     async for page in pages(engine, where):
         if dry_run:
             result = result.and_then(_would_cancel(page, force=force))
@@ -94,7 +94,7 @@ async def requeue_matching(engine: Engine, where: Filter, *, dry_run: bool) -> R
     """Requeue what matches, or tell what that would do. No states given: what failed."""
     if not where.states and not where.ids:
         where = msgspec.structs.replace(where, states=(State.FAILED,))
-    result = RequeueResult()
+    result = RequeueResult(not_found=await _missing(engine, where))
     async for page in pages(engine, where):
         if dry_run:
             result = result.and_then(_would_requeue(page))
@@ -108,6 +108,15 @@ def _would_requeue(rows: Sequence[JobRow]) -> RequeueResult:
         requeued=tuple(row.id for row in rows if row.state.final),
         not_final=tuple(row.id for row in rows if not row.state.final),
     )
+
+
+async def _missing(engine: Engine, where: Filter) -> tuple[str, ...]:
+    """Those of the ids that a filter names which no job has."""
+    there: set[str] = set()
+    if where.ids:
+        async for page in pages(engine, Filter(ids=where.ids)):
+            there.update(row.id for row in page)
+    return tuple(job_id for job_id in dict.fromkeys(where.ids) if job_id not in there)
 
 
 async def prune_matching(engine: Engine, where: Filter, before: int, *, dry_run: bool) -> int:
@@ -160,6 +169,7 @@ def edited(task: Task[..., Any] | None, name: str, arguments: Mapping[str, Any])
     return task.signature.encode(tuple(args), kwargs)
 
 
-def _chunks(ids: Sequence[str]) -> Iterator[Sequence[str]]:
+def _chunks(given: Sequence[str]) -> Iterator[Sequence[str]]:
+    ids = list(dict.fromkeys(given))
     for start in range(0, len(ids), PAGE_MAX):
         yield ids[start : start + PAGE_MAX]

@@ -104,6 +104,10 @@ async def test_cancelling_by_filter_tells_first_and_then_does_the_same(shop):
     assert (await jobs.cancel(tasks="mail", force=True, dry_run=True)).requested == ()
     assert await jobs.cancel(tasks="mail") == told
     assert (await jobs.get(ids["video0"])).label == "pending"
+    told = await jobs.cancel(ids["video0"], ids["failed"], "none", dry_run=True)
+    assert told == CancelResult((ids["video0"],), (), (ids["failed"],), ("none",))
+    told = await jobs.requeue(ids["video0"], ids["failed"], "none", dry_run=True)
+    assert told == RequeueResult((ids["failed"],), (ids["video0"],), ("none",))
 
 
 async def test_no_filter_and_no_ids_is_nothing_at_all(shop):
@@ -121,7 +125,7 @@ async def test_requeueing_by_filter_takes_what_failed_unless_told_otherwise(shop
     assert await jobs.requeue(metadata={"customer": 7}) == RequeueResult((ids["failed"],))
     assert await jobs.requeue(states="completed") == RequeueResult((ids["completed"],))
     answer = await jobs.requeue(ids["waiting"], "none", tasks="mail")
-    assert answer == RequeueResult(not_final=(ids["waiting"],))
+    assert answer == RequeueResult(not_final=(ids["waiting"],), not_found=("none",))
 
 
 async def test_more_than_a_page_is_done_page_by_page(jobs: QueueService):
@@ -162,7 +166,7 @@ async def test_a_job_runs_again_with_other_arguments(jobs: QueueService, end):
         (["b"], "must be a mapping"),
     ):
         with pytest.raises(InvalidArguments, match=words):
-            await jobs.requeue(job_id, arguments=wrong)
+            await jobs.requeue(job_id, arguments=wrong)  # type: ignore[arg-type]
     assert (await jobs.requeue(job_id, arguments={"path": "b"}, dry_run=True)).requeued
     assert (await jobs.get(job_id)).label == "failed"
     await jobs.requeue(job_id, arguments={"path": "b.jpg", "more": [7]})
