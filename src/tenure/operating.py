@@ -189,8 +189,9 @@ class Operating:
         most = count(limit, SWEEP_MAX)
         return await self._run(lambda engine: engine.sweep(most))
 
-    async def _run(self, operation: Callable[[Engine], Awaitable[T]]) -> T:
-        raise NotImplementedError
+    if TYPE_CHECKING:  # of the other parts of a service
+
+        async def _run(self, operation: Callable[[Engine], Awaitable[T]]) -> T: ...
 
 
 async def _find(where: Filter, page: Page, engine: Engine) -> Found:

@@ -32,11 +32,9 @@ from tenure.options import TaskChanges, TaskOptions, changed
 from tenure.queues import Queues
 from tenure.receipts import Receipts
 from tenure.receiving import Receiver, Receiving, receive_options
+from tenure.running import Running
 from tenure.settings import load
 from tenure.tasks import BoundTask, Decorator, Task, TaskRef, TaskSet, bound_tasks
-from tenure.worker.options import WorkerChanges, WorkerOptions
-from tenure.worker.single import SingleRun
-from tenure.worker.worker import Worker
 
 if TYPE_CHECKING:
     from tenure.sync import QueueService as SyncQueueService
@@ -49,7 +47,7 @@ T = TypeVar("T")
 log = logging.getLogger("tenure")
 
 
-class QueueService(Operating):
+class QueueService(Running, Operating):
     """Durable background work: declare tasks, enqueue jobs, look after them.
 
     `url` says where jobs are kept (see `Settings`); without it `TENURE_URL` and `[tool.tenure]`
@@ -150,7 +148,9 @@ class QueueService(Operating):
         if not new:
             return []
         inserted = await self._run(lambda engine: engine.insert(new))
-        return self._handles(bound, inserted)
+        handles = self._handles(bound, inserted)
+        await self._run_inline(bound, handles)
+        return handles
 
     def using(self, connection: object) -> Using:
         """Enqueue inside the caller's own transaction, on the caller's connection.
@@ -199,49 +199,6 @@ class QueueService(Operating):
         return await self._run(ask)
 
     # Running
-
-    def worker(self, **options: Unpack[WorkerChanges]) -> Worker:
-        """A worker for this service's tasks: `await jobs.worker(burst=True).run()`.
-
-        See `WorkerOptions` for the options. It must run on the loop that the service lives on,
-        which it becomes if the service is not open yet.
-        """
-        return Worker(
-            self._life.engine,
-            self.tasks,
-            self._worker_options(options),
-            hooks=self.hooks,
-            prepare=self.open,
-            retention=self.settings.retention,
-        )
-
-    def _worker_options(self, changes: WorkerChanges) -> WorkerOptions:
-        return WorkerOptions(
-            concurrency=self.settings.concurrency,
-            lease=self.settings.lease,
-            log_success=self.settings.log_success,
-        ).changed(changes)
-
-    async def run_one(self, job_id: str) -> Job:
-        """Make one attempt at this job, here and now; what has become of it.
-
-        The job has ended then, or is pending: given back, or to be retried. Raises `JobNotFound`,
-        `UnknownTask`, and `JobNotClaimable` with nothing changed. Cancelled, it cancels the body,
-        gives the job back and raises.
-        """
-
-        async def run() -> Job:
-            return await (await self._single(job_id)).finish()
-
-        return await self._home.run(run)
-
-    async def _single(self, job_id: str, **options: Unpack[WorkerChanges]) -> SingleRun:
-        """What runs this job, on the home loop."""
-        job = await self.get(job_id)
-        self.tasks.get(job.task)
-        options = {**options, "queues": (job.queue,), "concurrency": 1}
-        worker = self._worker_options(options)
-        return SingleRun(self._life.engine, self.tasks, worker, job.row, hooks=self.hooks)
 
     def receive(
         self,
@@ -337,7 +294,8 @@ class QueueService(Operating):
             "was the function decorated with @jobs.task?"
         )
 
-    def _new_jobs(self, bound: Iterable[BoundTask[Any]]) -> list[NewJob]:
+    def _new_jobs(self, bound: Sequence[BoundTask[Any]]) -> list[NewJob]:
+        self._check_inline(bound)
         limit = self._life.engine.traits.max_payload
         new_id = self._life.ids
         return [item.new_job(new_id(), limit) for item in bound]
@@ -354,7 +312,7 @@ class QueueService(Operating):
         """`enqueue_many` of the blocking face: on this thread if the engine can do so."""
         bound = bound_tasks(tasks)  # here, as reading a generator runs the caller's code
         direct = direct_of(self._life.engine)
-        if direct is None:
+        if direct is None or any(map(self._runs_inline, bound)):
             return self._home.run_sync(lambda: self.enqueue_many(bound))
         self._home.refuse_to_block()
         new = self._new_jobs(bound)

@@ -247,14 +247,6 @@ class QueueService:
             lambda: self.async_service.inspect(thorough=thorough)
         )
 
-    def run_one(self, job_id: str) -> Job:
-        """Make one attempt at this job, here and now; what has become of it.
-
-        The job has ended then, or is pending: given back, or to be retried. Raises `JobNotFound`,
-        `UnknownTask`, and `JobNotClaimable` with nothing changed. Cancelled, it cancels the body,
-        gives the job back and raises."""
-        return self.async_service._home.run_sync(lambda: self.async_service.run_one(job_id))
-
     def migrate(self) -> int:
         """Create or upgrade the store's schema; returns its version. Safe to repeat."""
         return self.async_service._home.run_sync(lambda: self.async_service.migrate())
@@ -346,3 +338,41 @@ class QueueService:
         Up to `limit` (1 to 10,000) of each. Workers do this by themselves; this is for hosts
         without one."""
         return self.async_service._home.run_sync(lambda: self.async_service.sweep(limit))
+
+    def claim(
+        self,
+        *queues: str,
+        tasks: Iterable[Task[..., Any] | TaskRef | str] | None = None,
+        limit: int = 1,
+        lease: Seconds | None = None,
+    ) -> list[Job]:
+        """Claim up to `limit` (1 to 1,000) due jobs of these queues (none: `default`).
+
+        `for job in await jobs.claim(): await jobs.execute(job)`. `tasks` are tasks or their names;
+        None: all that this service knows. Nothing is waited for, and until `execute` nobody renews
+        the leases: `lease` is in seconds, and a job that is not executed by then is somebody
+        else's. Raises `ConfigurationError`."""
+        return self.async_service._home.run_sync(
+            lambda: self.async_service.claim(*queues, tasks=tasks, limit=limit, lease=lease)
+        )
+
+    def execute(self, job: Job) -> Job:
+        """Run a claimed job through the whole life cycle; what has become of it.
+
+        Its lease is renewed at once, and kept from now on. The outcome is stored as a worker would:
+        the job has ended then, or is pending: given back, or to be retried. Its failure does not
+        raise. Raises `LeaseLost`, with nothing run, if the job is no longer held by this claim;
+        `JobNotClaimable` if it is not claimed, or runs here already; `UnknownTask`. Cancelled, it
+        cancels the body, gives the job back and raises."""
+        return self.async_service._home.run_sync(lambda: self.async_service.execute(job))
+
+    def run_one(self, job_id: str, token: int | None = None) -> Job:
+        """Make one attempt at this job, here and now; what has become of it.
+
+        The job has ended then, or is pending: given back, or to be retried. With a `token`, the
+        job is taken over from the claim with that token, whose holder passed it on: of several
+        that come with one token only the first gets the job, and the others raise `LeaseLost`.
+
+        Raises `JobNotFound`, `UnknownTask`, and `JobNotClaimable` with nothing changed. Cancelled,
+        it cancels the body, gives the job back and raises."""
+        return self.async_service._home.run_sync(lambda: self.async_service.run_one(job_id, token))

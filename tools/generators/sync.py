@@ -182,7 +182,11 @@ P = ParamSpec("P")
 R = TypeVar("R")
 """
 
-_SERVICE = {"service.py": "QueueService", "operating.py": "Operating"}
+_SERVICE = {
+    "service.py": "QueueService",
+    "operating.py": "Operating",
+    "running.py": "Running",
+}
 """The classes that make up a service, by the file each is in."""
 
 # What has a way of its own: it is done on the caller's thread, where the engine can.

@@ -7,7 +7,14 @@ from typing import IO, Any, Final
 import click
 
 from tenure.cli.text import block
-from tenure.errors import EngineUnavailable, JobNotClaimable, JobNotFound, SchemaError, TenureError
+from tenure.errors import (
+    EngineUnavailable,
+    JobNotClaimable,
+    JobNotFound,
+    LeaseLost,
+    SchemaError,
+    TenureError,
+)
 
 OK: Final = 0
 FAILED: Final = 1
@@ -75,7 +82,7 @@ def refusal_of(error: TenureError) -> Refusal:
     """The refusal that tells a user of an error of the library."""
     if isinstance(error, JobNotFound):
         return NotFound(str(error))
-    if isinstance(error, JobNotClaimable):
+    if isinstance(error, JobNotClaimable | LeaseLost):
         return NotClaimable(str(error))
     if isinstance(error, EngineUnavailable | SchemaError):
         return Unavailable(str(error))

@@ -31,6 +31,11 @@ _LAST_CLAIM_PATIENCE = 15.0
 """Seconds to wait at the end for a claim in flight: longer than any engine lets one take."""
 
 
+def new_owner() -> str:
+    """A name for a holder of jobs that no other one has, in this process or elsewhere."""
+    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+
+
 class Worker:
     """Runs the jobs of one service in this process. Single use: `run` once.
 
@@ -49,8 +54,9 @@ class Worker:
         clock: Clock = SYSTEM_CLOCK,
         prepare: Callable[[], Awaitable[None]] | None = None,
         retention: Retention | None = None,
+        owner: str | None = None,
     ) -> None:
-        self.id = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+        self.id = new_owner() if owner is None else owner
         self.options = options
         self._prepare = prepare
         self._begun = False
