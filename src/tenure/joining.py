@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, overload
 
 from tenure.engines.answers import at_once, awaited
 from tenure.engines.protocol import Inserted
+from tenure.errors import ConfigurationError
 from tenure.handles import JobHandle
 from tenure.tasks import BoundTask, Task, TaskRef, bound_tasks
 
@@ -26,6 +27,12 @@ class _Joining:
         self._joined = service._life.engine.join(connection)
 
     def _insert(self, bound: list[BoundTask[Any]]) -> list[Inserted] | Awaitable[list[Inserted]]:
+        for item in bound:
+            if item.spec.executor == "inline":
+                raise ConfigurationError(
+                    f"{item.name}: executor inline cannot run within a transaction, since the job "
+                    "is not there before the commit; enqueue it with options(executor=None)"
+                )
         return self._joined.insert(self._service._new_jobs(bound))
 
 

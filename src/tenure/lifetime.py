@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Literal
 
-from tenure.clock import IdSource
+from tenure.clock import SYSTEM_CLOCK, Clock, IdSource
 from tenure.engines.protocol import Engine
 from tenure.handles import Waiter
 
@@ -23,10 +23,16 @@ class Lifetime:
     """Opens and closes one engine, one move at a time, on the loop that the service lives on.
 
     Callers that come together share a move and its error. `at_exit` is called when the process
-    ends while the engine is open.
+    ends while the engine is open. `clock` is that of the engine.
     """
 
-    def __init__(self, make: Callable[[], Engine], at_exit: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        make: Callable[[], Engine],
+        at_exit: Callable[[], None],
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.clock = clock
         self._make = make
         self._at_exit = at_exit
         self._pid = os.getpid()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -43,6 +43,7 @@ class TaskChanges(ScheduleChanges, total=False):
     tags: Sequence[str]
     metadata: Mapping[str, Any]
     description: str | None
+    executor: Literal["inline"] | None
 
 
 class TaskOptions(ScheduleOptions, frozen=True, kw_only=True, dict=True):
@@ -61,6 +62,8 @@ class TaskOptions(ScheduleOptions, frozen=True, kw_only=True, dict=True):
     - `max_interruptions`: 0 to 32,767 shutdowns before one counts as an error. Default 3.
     - `tags`: up to 32 words. `metadata`: a JSON object of yours, up to 64 KiB. `description`: up
       to 1,000 characters.
+    - `executor`: `inline` runs a due job where it is enqueued, before `enqueue` returns; None: a
+      worker runs it.
 
     Raises `ConfigurationError` naming the option and what is allowed.
     """
@@ -81,6 +84,7 @@ class TaskOptions(ScheduleOptions, frozen=True, kw_only=True, dict=True):
     tags: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = {}
     description: str | None = None
+    executor: Literal["inline"] | None = None
 
     def __post_init__(self) -> None:
         if self.name is not None:
@@ -96,6 +100,8 @@ class TaskOptions(ScheduleOptions, frozen=True, kw_only=True, dict=True):
             raise ConfigurationError(f"retry must be a RetryPolicy, not {self.retry!r}")
         if self.timeout is not None:
             micros(self.timeout, "timeout", minimum=0.001, maximum=DELAY_MAX)
+        if self.executor not in (None, "inline"):
+            raise ConfigurationError(f"executor must be 'inline' or None, not {self.executor!r}")
         self._check_times()
         self.check_schedule()
         if len(self.tags) > TAGS_MAX:

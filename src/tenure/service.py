@@ -17,29 +17,27 @@ from tenure.core.durations import SECOND, Seconds, micros
 from tenure.core.fleet import Inspection, notes
 from tenure.core.insertion import Inserted
 from tenure.core.job import Job, NewJob
-from tenure.core.query import CancelResult, RequeueResult, Swept
-from tenure.core.states import State
+from tenure.core.retention import Retention
 from tenure.declarations import Declarations
 from tenure.engines.open import open_engine
 from tenure.engines.optional import Checkable, direct_of
 from tenure.engines.protocol import Engine
-from tenure.errors import ConfigurationError, InvalidArguments, JobNotFound, SchemaError
+from tenure.errors import ConfigurationError, InvalidArguments, SchemaError
 from tenure.handles import JobHandle
 from tenure.joining import Using
 from tenure.lifetime import Lifetime
-from tenure.lookups import SWEEP_MAX, checked_ids, count, page, selection
+from tenure.lookups import checked_ids
 from tenure.loops import Home
 from tenure.observe.hooks import Hooks
+from tenure.operating import Operating
 from tenure.options import TaskChanges, TaskOptions, changed
 from tenure.queues import Queues
 from tenure.receipts import Receipts
 from tenure.receiving import Receiver, Receiving, receive_options
+from tenure.running import Running
 from tenure.schedules import Schedules, schedule_notes
 from tenure.settings import calling_module, load
 from tenure.tasks import BoundTask, Decorator, Task, TaskRef, TaskSet, bound_tasks
-from tenure.worker.options import WorkerChanges, WorkerOptions
-from tenure.worker.single import SingleRun
-from tenure.worker.worker import Worker
 
 if TYPE_CHECKING:
     from tenure.sync import QueueService as SyncQueueService
@@ -52,7 +50,7 @@ T = TypeVar("T")
 log = logging.getLogger("tenure")
 
 
-class QueueService:
+class QueueService(Running, Operating):
     """Durable background work: declare tasks, enqueue jobs, look after them.
 
     `url` says where jobs are kept (see `Settings`); without it `TENURE_URL` and `[tool.tenure]`
@@ -73,6 +71,7 @@ class QueueService:
         concurrency: int | None = None,
         log_success: bool | None = None,
         app_name: str | None = None,
+        retention: Retention | None = None,
     ) -> None:
         self.settings = load(
             {
@@ -81,6 +80,7 @@ class QueueService:
                 "concurrency": concurrency,
                 "log_success": log_success,
                 "app_name": app_name,
+                "retention": retention,
             }
         )
         self.tasks = TaskSet()
@@ -156,7 +156,9 @@ class QueueService:
         if not new:
             return []
         inserted = await self._run(lambda engine: engine.insert(new))
-        return self._handles(bound, inserted)
+        handles = self._handles(bound, inserted)
+        await self._run_inline(bound, handles)
+        return handles
 
     def using(self, connection: object) -> Using:
         """Enqueue inside the caller's own transaction, on the caller's connection.
@@ -170,31 +172,9 @@ class QueueService:
 
     # Looking after jobs
 
-    async def get(self, job_id: str) -> Job:
-        """The job with this id. Raises `JobNotFound`."""
-        ids = checked_ids((job_id,))
-        [row] = await self._run(lambda engine: engine.get(ids))
-        if row is None:
-            raise JobNotFound(f"no job has the id {job_id!r}")
-        return Job(row)
-
     def handle(self, job_id: str) -> JobHandle[Any]:
         """A handle of a job that was enqueued elsewhere."""
         return JobHandle(self, job_id)
-
-    async def find(
-        self,
-        *,
-        states: Iterable[State | str] = (),
-        tasks: Iterable[str] = (),
-        queues: Iterable[str] = (),
-        limit: int = 100,
-        before: str | None = None,
-    ) -> list[Job]:
-        """Jobs that match, newest first: up to `limit` (1 to 1,000) older than the id `before`."""
-        where, part = selection(states, tasks, queues), page(limit, before)
-        rows = await self._run(lambda engine: engine.find(where, part))
-        return [Job(row) for row in rows]
 
     async def wait(self, job_id: str, *, timeout: Seconds | None = None) -> Job:
         """The final job, once it has ended.
@@ -210,21 +190,6 @@ class QueueService:
             return Job(await self._life.waiter().wait(job_id, limit))
 
         return await self._home.run(wait)
-
-    async def cancel(self, *job_ids: str, force: bool = False) -> CancelResult:
-        """Cancel pending jobs at once, and ask running ones to stop.
-
-        A running body hears of it within a renewal interval, usually much sooner; if it finishes
-        first, it has completed. `force` ends running jobs at once and takes their lease away:
-        whatever their bodies do later is refused.
-        """
-        ids = checked_ids(job_ids)
-        return await self._run(lambda engine: engine.cancel(ids, force=force))
-
-    async def requeue(self, *job_ids: str) -> RequeueResult:
-        """Make ended jobs pending again, with fresh budgets and no expiry."""
-        ids = checked_ids(job_ids)
-        return await self._run(lambda engine: engine.requeue(ids))
 
     async def inspect(self, *, thorough: bool = False) -> Inspection:
         """What is wrong with the store or deserves attention, and the settings of its queues.
@@ -244,50 +209,6 @@ class QueueService:
         return await self._run(ask)
 
     # Running
-
-    def worker(self, **options: Unpack[WorkerChanges]) -> Worker:
-        """A worker for this service's tasks: `await jobs.worker(burst=True).run()`.
-
-        See `WorkerOptions` for the options. It must run on the loop that the service lives on,
-        which it becomes if the service is not open yet.
-        """
-        chosen = self._worker_options(options)
-        return Worker(
-            self._life.engine,
-            self.tasks,
-            chosen,
-            hooks=self.hooks,
-            prepare=self.open,
-            declarations=self._declarations,
-        )
-
-    def _worker_options(self, changes: WorkerChanges) -> WorkerOptions:
-        return WorkerOptions(
-            concurrency=self.settings.concurrency,
-            lease=self.settings.lease,
-            log_success=self.settings.log_success,
-        ).changed(changes)
-
-    async def run_one(self, job_id: str) -> Job:
-        """Make one attempt at this job, here and now; what has become of it.
-
-        The job has ended then, or is pending: given back, or to be retried. Raises `JobNotFound`,
-        `UnknownTask`, and `JobNotClaimable` with nothing changed. Cancelled, it cancels the body,
-        gives the job back and raises.
-        """
-
-        async def run() -> Job:
-            return await (await self._single(job_id)).finish()
-
-        return await self._home.run(run)
-
-    async def _single(self, job_id: str, **options: Unpack[WorkerChanges]) -> SingleRun:
-        """What runs this job, on the home loop."""
-        job = await self.get(job_id)
-        self.tasks.get(job.task)
-        options = {**options, "queues": (job.queue,), "concurrency": 1}
-        worker = self._worker_options(options)
-        return SingleRun(self._life.engine, self.tasks, worker, job.row, hooks=self.hooks)
 
     def receive(
         self,
@@ -309,15 +230,6 @@ class QueueService:
         """
         length = self.settings.lease if lease is None else lease
         return Receiver(self, receive_options(queues, tasks, limit, wait, length))
-
-    async def sweep(self, limit: int = 500) -> list[Swept]:
-        """Expire what is overdue and take back what lapsed, of any task.
-
-        Up to `limit` (1 to 10,000) of each. Workers do this by themselves; this is for hosts
-        without one.
-        """
-        most = count(limit, SWEEP_MAX)
-        return await self._run(lambda engine: engine.sweep(most))
 
     # Living
 
@@ -392,7 +304,8 @@ class QueueService:
             "was the function decorated with @jobs.task?"
         )
 
-    def _new_jobs(self, bound: Iterable[BoundTask[Any]]) -> list[NewJob]:
+    def _new_jobs(self, bound: Sequence[BoundTask[Any]]) -> list[NewJob]:
+        self._check_inline(bound)
         new_id = self._life.ids
         return [self._job_of(item, new_id()) for item in bound]
 
@@ -411,7 +324,7 @@ class QueueService:
         """`enqueue_many` of the blocking face: on this thread if the engine can do so."""
         bound = bound_tasks(tasks)  # here, as reading a generator runs the caller's code
         direct = direct_of(self._life.engine)
-        if direct is None:
+        if direct is None or any(map(self._runs_inline, bound)):
             return self._home.run_sync(lambda: self.enqueue_many(bound))
         self._home.refuse_to_block()
         new = self._new_jobs(bound)

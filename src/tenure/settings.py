@@ -12,6 +12,7 @@ import msgspec
 
 from tenure.core.durations import Seconds
 from tenure.core.lease import DEFAULT_LEASE, lease_times
+from tenure.core.retention import Retention
 from tenure.errors import ConfigurationError
 
 DEFAULT_URL = "sqlite:///tenure.db"
@@ -28,6 +29,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     - `log_success`: whether workers log a line for every completed job.
     - `app_name`: whose schedules are those that the code declares, where apps share a store; by
       default the module that makes the service.
+    - `retention`: how long jobs that ended are kept; in the environment as JSON, in
+      `pyproject.toml` as a table.
     """
 
     url: str = DEFAULT_URL
@@ -35,6 +38,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     concurrency: int = 50
     log_success: bool = False
     app_name: str | None = None
+    retention: Retention = Retention()
 
     def __post_init__(self) -> None:
         if not isinstance(self.url, str):
@@ -55,6 +59,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigurationError(
                 f"app_name must be text of 1 to 200 printable characters, not {app!r}"
             )
+        if not isinstance(self.retention, Retention):
+            raise ConfigurationError(f"retention must be a Retention, not {self.retention!r}")
 
     def __repr__(self) -> str:
         """Without the URL's secrets: settings end up in logs and tracebacks."""
@@ -163,8 +169,10 @@ def _typed(
     for name, value in values.items():
         kind = float if name == "lease" else types[name]
         try:
+            if isinstance(value, str) and value.lstrip().startswith("{"):
+                value = msgspec.json.decode(value)
             typed[name] = msgspec.convert(value, kind, strict=strict)
             Settings(**{name: typed[name]})
-        except (msgspec.ValidationError, ConfigurationError) as error:
+        except (msgspec.DecodeError, ConfigurationError) as error:
             raise ConfigurationError(f"{source(name)}: {error}") from error
     return typed

@@ -8,7 +8,7 @@ loop, a method raises `RuntimeError`, since waiting there would never end.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from types import ModuleType
 from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack, overload
@@ -17,11 +17,13 @@ from tenure.core.durations import Seconds
 from tenure.core.fleet import Inspection
 from tenure.core.job import Job
 from tenure.core.query import CancelResult, QueueStats, RequeueResult, Swept
-from tenure.core.states import State
+from tenure.core.retention import Retention
+from tenure.core.upkeep import Maintained
 from tenure.declarations import Given
 from tenure.deliveries_sync import Receiver
 from tenure.handles import JobHandle as AsyncJobHandle
 from tenure.joining import SyncUsing
+from tenure.lookups import Selection
 from tenure.queues import Queues as AsyncQueues
 from tenure.receipts import Receipts as AsyncReceipts
 from tenure.receiving import receive_options
@@ -199,6 +201,7 @@ class QueueService:
         concurrency: int | None = None,
         log_success: bool | None = None,
         app_name: str | None = None,
+        retention: Retention | None = None,
     ) -> None:
         self.async_service = AsyncQueueService(
             url,
@@ -207,6 +210,7 @@ class QueueService:
             concurrency=concurrency,
             log_success=log_success,
             app_name=app_name,
+            retention=retention,
         )
         self.task = self.async_service.task
         self.queues = Queues(self.async_service.queues, self.async_service)
@@ -259,6 +263,18 @@ class QueueService:
         options = receive_options(queues, tasks, limit, wait, length)
         return Receiver(self.async_service, options)
 
+    def find_all(self, **where: Unpack[Selection]) -> Iterator[Job]:
+        """Every job that matches, newest first, however many: `for job in jobs.sync.find_all()`.
+
+        Read page by page: a job that is there and matches all the while is met once.
+        """
+        pages = self.async_service.find_all(**where)
+        while True:
+            try:
+                yield self.async_service._home.run_sync(pages.__anext__)
+            except StopAsyncIteration:
+                return
+
     def close(self) -> None:
         """Close the service. It may be opened again; closing twice does nothing."""
         self.async_service._shut()
@@ -297,26 +313,6 @@ class QueueService:
         order given. Raises as `enqueue` does."""
         return [JobHandle(handle, self.async_service) for handle in self.async_service._put(tasks)]
 
-    def get(self, job_id: str) -> Job:
-        """The job with this id. Raises `JobNotFound`."""
-        return self.async_service._home.run_sync(lambda: self.async_service.get(job_id))
-
-    def find(
-        self,
-        *,
-        states: Iterable[State | str] = (),
-        tasks: Iterable[str] = (),
-        queues: Iterable[str] = (),
-        limit: int = 100,
-        before: str | None = None,
-    ) -> list[Job]:
-        """Jobs that match, newest first: up to `limit` (1 to 1,000) older than the id `before`."""
-        return self.async_service._home.run_sync(
-            lambda: self.async_service.find(
-                states=states, tasks=tasks, queues=queues, limit=limit, before=before
-            )
-        )
-
     def wait(self, job_id: str, *, timeout: Seconds | None = None) -> Job:
         """The final job, once it has ended.
 
@@ -325,20 +321,6 @@ class QueueService:
         return self.async_service._home.run_sync(
             lambda: self.async_service.wait(job_id, timeout=timeout)
         )
-
-    def cancel(self, *job_ids: str, force: bool = False) -> CancelResult:
-        """Cancel pending jobs at once, and ask running ones to stop.
-
-        A running body hears of it within a renewal interval, usually much sooner; if it finishes
-        first, it has completed. `force` ends running jobs at once and takes their lease away:
-        whatever their bodies do later is refused."""
-        return self.async_service._home.run_sync(
-            lambda: self.async_service.cancel(*job_ids, force=force)
-        )
-
-    def requeue(self, *job_ids: str) -> RequeueResult:
-        """Make ended jobs pending again, with fresh budgets and no expiry."""
-        return self.async_service._home.run_sync(lambda: self.async_service.requeue(*job_ids))
 
     def inspect(self, *, thorough: bool = False) -> Inspection:
         """What is wrong with the store or deserves attention, and the settings of its queues.
@@ -349,13 +331,90 @@ class QueueService:
             lambda: self.async_service.inspect(thorough=thorough)
         )
 
-    def run_one(self, job_id: str) -> Job:
-        """Make one attempt at this job, here and now; what has become of it.
+    def migrate(self) -> int:
+        """Create or upgrade the store's schema; returns its version. Safe to repeat."""
+        return self.async_service._home.run_sync(lambda: self.async_service.migrate())
 
-        The job has ended then, or is pending: given back, or to be retried. Raises `JobNotFound`,
-        `UnknownTask`, and `JobNotClaimable` with nothing changed. Cancelled, it cancels the body,
-        gives the job back and raises."""
-        return self.async_service._home.run_sync(lambda: self.async_service.run_one(job_id))
+    def open(self) -> None:
+        """Open the service now, not at first use. Raises `EngineUnavailable` or `SchemaError`."""
+        self.async_service._home.run_sync(lambda: self.async_service.open())
+
+    def get(self, job_id: str) -> Job:
+        """The job with this id. Raises `JobNotFound`."""
+        return self.async_service._home.run_sync(lambda: self.async_service.get(job_id))
+
+    def find(
+        self, *, limit: int = 100, before: str | None = None, **where: Unpack[Selection]
+    ) -> list[Job]:
+        """Jobs that match, newest first: up to `limit` (1 to 1,000) older than the id `before`.
+
+        See `Selection` for what they can be found by. Each step of the search is bounded; looking
+        for what is rare takes as many as there are jobs to look at."""
+        return self.async_service._home.run_sync(
+            lambda: self.async_service.find(limit=limit, before=before, **where)
+        )
+
+    def cancel(
+        self, *job_ids: str, force: bool = False, dry_run: bool = False, **where: Unpack[Selection]
+    ) -> CancelResult:
+        """Cancel pending jobs at once, and ask running ones to stop.
+
+        By their ids, or all that match (see `Selection`; without `states`: that have not ended).
+        A running body hears of it within a renewal interval, usually much sooner; if it finishes
+        first, it has completed. `force` ends running jobs at once and takes their lease away:
+        whatever their bodies do later is refused. `dry_run` changes nothing and tells what it
+        would do now."""
+        return self.async_service._home.run_sync(
+            lambda: self.async_service.cancel(*job_ids, force=force, dry_run=dry_run, **where)
+        )
+
+    def requeue(
+        self,
+        *job_ids: str,
+        arguments: Mapping[str, Any] | None = None,
+        dry_run: bool = False,
+        **where: Unpack[Selection],
+    ) -> RequeueResult:
+        """Make ended jobs pending again, with fresh budgets and no expiry.
+
+        By their ids, or all that match (see `Selection`; without `states`: that failed).
+        `arguments`, for one job, by parameter name, take the place of those it had; they are
+        checked and encoded as at enqueue if this service knows the task. Its unique key stays.
+        `dry_run` changes nothing and tells what it would do now, but for unique keys that are
+        taken. Raises `InvalidArguments`."""
+        return self.async_service._home.run_sync(
+            lambda: self.async_service.requeue(
+                *job_ids, arguments=arguments, dry_run=dry_run, **where
+            )
+        )
+
+    def prune(
+        self,
+        *job_ids: str,
+        older_than: Seconds = 0,
+        dry_run: bool = False,
+        **where: Unpack[Selection],
+    ) -> int:
+        """Remove jobs that ended `older_than` seconds ago or earlier, for good; returns how many.
+
+        Those with these ids, or all that match (see `Selection`). What has not ended stays, and
+        so do reservations of unique keys. `dry_run` removes nothing and counts. Workers remove by
+        themselves what `Settings.retention` no longer keeps. Raises `InvalidArguments` if neither
+        ids nor a filter nor an age is given."""
+        return self.async_service._home.run_sync(
+            lambda: self.async_service.prune(
+                *job_ids, older_than=older_than, dry_run=dry_run, **where
+            )
+        )
+
+    def maintain(self, budget: Seconds = 30) -> Maintained:
+        """Do the housekeeping of the store, for about `budget` seconds (0 to 86,400).
+
+        In phases, each in bounded steps and with its share of the time: `sweep`, `retention` of
+        jobs and of `events`. One runner in a fleet does it at a time; it has the right for the
+        budget and a minute. Who comes meanwhile is told so and does nothing. Workers sweep and
+        prune by themselves; this is for hosts without one, and to catch up."""
+        return self.async_service._home.run_sync(lambda: self.async_service.maintain(budget))
 
     def sweep(self, limit: int = 500) -> list[Swept]:
         """Expire what is overdue and take back what lapsed, of any task.
@@ -364,10 +423,40 @@ class QueueService:
         without one."""
         return self.async_service._home.run_sync(lambda: self.async_service.sweep(limit))
 
-    def migrate(self) -> int:
-        """Create or upgrade the store's schema; returns its version. Safe to repeat."""
-        return self.async_service._home.run_sync(lambda: self.async_service.migrate())
+    def claim(
+        self,
+        *queues: str,
+        tasks: Iterable[Task[..., Any] | TaskRef | str] | None = None,
+        limit: int = 1,
+        lease: Seconds | None = None,
+    ) -> list[Job]:
+        """Claim up to `limit` (1 to 1,000) due jobs of these queues (none: `default`).
 
-    def open(self) -> None:
-        """Open the service now, not at first use. Raises `EngineUnavailable` or `SchemaError`."""
-        self.async_service._home.run_sync(lambda: self.async_service.open())
+        `for job in await jobs.claim(): await jobs.execute(job)`. `tasks` are tasks or their names;
+        None: all that this service knows. Nothing is waited for, and until `execute` nobody renews
+        the leases: `lease` is in seconds, and a job that is not executed by then is somebody
+        else's. Raises `ConfigurationError`."""
+        return self.async_service._home.run_sync(
+            lambda: self.async_service.claim(*queues, tasks=tasks, limit=limit, lease=lease)
+        )
+
+    def execute(self, job: Job) -> Job:
+        """Run a claimed job through the whole life cycle; what has become of it.
+
+        Its lease is renewed at once, and kept from now on. The outcome is stored as a worker would:
+        the job has ended then, or is pending: given back, or to be retried. Its failure does not
+        raise. Raises `LeaseLost`, with nothing run, if the job is no longer held by this claim;
+        `JobNotClaimable` if it is not claimed, or runs here already; `UnknownTask`. Cancelled, it
+        cancels the body, gives the job back and raises."""
+        return self.async_service._home.run_sync(lambda: self.async_service.execute(job))
+
+    def run_one(self, job_id: str, token: int | None = None) -> Job:
+        """Make one attempt at this job, here and now; what has become of it.
+
+        The job has ended then, or is pending: given back, or to be retried. With a `token`, the
+        job is taken over from the claim with that token, whose holder passed it on: of several
+        that come with one token only the first gets the job, and the others raise `LeaseLost`.
+
+        Raises `JobNotFound`, `UnknownTask`, and `JobNotClaimable` with nothing changed. Cancelled,
+        it cancels the body, gives the job back and raises."""
+        return self.async_service._home.run_sync(lambda: self.async_service.run_one(job_id, token))

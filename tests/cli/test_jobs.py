@@ -120,6 +120,108 @@ def test_wrong_numbers_of_ids(tenure):
     tenure("job", "cancel", code=2)
 
 
+def test_jobs_are_found_by_what_is_in_them(tenure):
+    failed = tenure.enqueue("fail", "text=Disk full")
+    other = tenure.enqueue("add", "1")
+    burst(tenure)
+
+    def ids(*arguments: str) -> list[str]:
+        return [job["id"] for job in tenure.lines("jobs", "app:jobs", *arguments)]
+
+    assert ids("--error", "disk FULL") == [failed]
+    assert ids("--created-after", "1h", "--finished-before", "2999-01-01") == [other, failed]
+    assert ids("--created-before", "1h") == ids("--tag", "a,b") == ids("--key", "k") == []
+    assert ids("--metadata", "a=b", "--metadata", "n:=7") == ids("--schedule", "s") == []
+    assert ids("--actor", "ann") == []
+    for option, value in (
+        ("--created-after", "soon"),
+        ("--metadata", "a"),
+        ("--metadata", "a:={"),
+        ("--metadata", "=b"),
+    ):
+        tenure("jobs", "app:jobs", option, value, code=2)
+    assert "whole number" in tenure("jobs", "app:jobs", "--metadata", "a:=1.5", code=2).stderr
+
+
+def test_mass_actions_tell_first_and_ask(tenure):
+    ids = [tenure.enqueue("add", str(n)) for n in range(3)]
+    other = tenure.enqueue("hello", "x")
+    dry = tenure.json("job", "cancel", "app:jobs", "--task", "add", "--dry-run")
+    assert (sorted(dry["cancelled"]), dry["dry_run"]) == (ids, True)
+    assert (
+        "nothing is changed"
+        in tenure("job", "cancel", "app:jobs", "--task", "add", "--dry-run").stderr
+    )
+    tenure("job", "cancel", "app:jobs", "--task", "add", code=1, input="n\n")
+    assert tenure.job(ids[0])["state"] == "pending"
+    asked = tenure("job", "cancel", "app:jobs", "--task", "add", input="y\n")
+    assert "Cancel 3 jobs?" in asked.stderr
+    assert tenure("job", "cancel", "app:jobs", "--task", "add", "--yes").stderr == (
+        "no job matches\n"
+    )
+    assert tenure.job(other)["state"] == "pending"
+    dry = tenure.json("job", "requeue", "app:jobs", "--state", "cancelled", "--dry-run")
+    assert sorted(dry["requeued"]) == ids
+    done = tenure.json("job", "requeue", "app:jobs", "--state", "cancelled", "--yes")
+    assert sorted(done["requeued"]) == ids
+    for action in ("cancel", "requeue", "prune"):
+        words = ("job", action) if action != "prune" else (action,)
+        assert "which jobs?" in tenure(*words, "app:jobs", code=2).stderr
+
+
+def test_a_job_runs_again_with_other_arguments(tenure):
+    job_id = tenure.enqueue("add", "1", "5")
+    burst(tenure)
+    both = (job_id, tenure.enqueue("add", "2"), "--yes")
+    assert (
+        "one job" in tenure("job", "requeue", "app:jobs", *both, "--argument", "b=1", code=2).stderr
+    )
+    tenure("job", "requeue", "app:jobs", job_id, "--argument", "7", code=2)
+    tenure("job", "requeue", "app:jobs", job_id, "--argument", "b=x", code=2)
+    tenure("job", "requeue", "app:jobs", job_id, "--argument", "b=7")
+    assert tenure.job(job_id)["arguments"] == {"a": 1, "b": 7}
+    tenure("job", "cancel", tenure.url, job_id)
+    tenure("job", "requeue", tenure.url, job_id, "--argument", "b:=8")
+    assert tenure.job(job_id)["arguments"] == {"a": 1, "b": 8}
+
+
+def test_pruning(tenure):
+    ids = [tenure.enqueue("add", str(n)) for n in range(3)]
+    tenure("job", "cancel", "app:jobs", *ids[:2], "--yes")
+    assert tenure.json("prune", "app:jobs", "--task", "add", "--dry-run") == {"would_remove": 2}
+    assert tenure("prune", "app:jobs", "--task", "add", "--dry-run").stdout == (
+        "2 jobs would be removed\n"
+    )
+    assert tenure("prune", "app:jobs", "--older-than", "1h").stdout == "0 jobs removed\n"
+    tenure("prune", "app:jobs", "--older-than", "late", code=2)
+    asked = tenure("prune", "app:jobs", "--state", "cancelled", code=1, input="n\n")
+    assert "Remove 2 jobs?" in asked.stderr
+    assert tenure.json("prune", "app:jobs", ids[0], ids[2]) == {"removed": 1}
+    assert tenure.json("prune", "app:jobs", "--state", "cancelled", "--yes") == {"removed": 1}
+
+
+def test_maintaining(tenure):
+    job_id = tenure.enqueue("add", "1", "--expires-in", "0.01")
+    until(
+        lambda: (
+            tenure.job(job_id)["expires_at"]
+            < tenure.job(tenure.enqueue("hello", "x"))["created_at"]
+        )
+    )
+    report = tenure.json("maintain", "app:jobs", "--budget", "5")
+    assert report["state"] == "done"
+    assert [(p["name"], p["state"]) for p in report["phases"]] == [
+        ("sweep", "done"),
+        ("retention", "done"),
+        ("events", "done"),
+    ]
+    assert tenure.job(job_id)["state"] == "expired"
+    assert tenure("maintain", "app:jobs").stdout.split()[:7] == [
+        *("PHASE", "STATE", "COUNT", "ERROR"),
+        *("sweep", "done", "0"),
+    ]
+
+
 def test_queues(tenure):
     tenure.enqueue("add", "1")
     tenure.enqueue("add", "1", "--delay", "60")

@@ -101,8 +101,10 @@ class Greedy(MemoryEngine):
 class Forgetful(MemoryEngine):
     """Does not look whether a key is taken when a job comes back."""
 
-    async def requeue(self, ids: Sequence[str], *, now: int | None = None) -> RequeueResult:
-        answer = await super().requeue(ids, now=now)
+    async def requeue(
+        self, ids: Sequence[str], *, payload: bytes | None = None, now: int | None = None
+    ) -> RequeueResult:
+        answer = await super().requeue(ids, payload=payload, now=now)
         return msgspec.structs.replace(answer, taken={})
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "tenure"
@@ -38,6 +38,7 @@ class QueueService:
         concurrency: int | None = None,
         log_success: bool | None = None,
         app_name: str | None = None,
+        retention: Retention | None = None,
     ) -> None:
         self.async_service = AsyncQueueService(
             url,
@@ -46,6 +47,7 @@ class QueueService:
             concurrency=concurrency,
             log_success=log_success,
             app_name=app_name,
+            retention=retention,
         )
         self.task = self.async_service.task
         self.queues = Queues(self.async_service.queues, self.async_service)
@@ -97,6 +99,18 @@ class QueueService:
         length = self.async_service.settings.lease if lease is None else lease
         options = receive_options(queues, tasks, limit, wait, length)
         return Receiver(self.async_service, options)
+
+    def find_all(self, **where: Unpack[Selection]) -> Iterator[Job]:
+        """Every job that matches, newest first, however many: `for job in jobs.sync.find_all()`.
+
+        Read page by page: a job that is there and matches all the while is met once.
+        """
+        pages = self.async_service.find_all(**where)
+        while True:
+            try:
+                yield self.async_service._home.run_sync(pages.__anext__)
+            except StopAsyncIteration:
+                return
 
     def close(self) -> None:
         """Close the service. It may be opened again; closing twice does nothing."""
@@ -158,7 +172,7 @@ class Schedules:
 _IMPORTS = """\
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from types import ModuleType
 from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack, overload
@@ -167,11 +181,13 @@ from tenure.core.durations import Seconds
 from tenure.core.fleet import Inspection
 from tenure.core.job import Job
 from tenure.core.query import CancelResult, QueueStats, RequeueResult, Swept
-from tenure.core.states import State
+from tenure.core.retention import Retention
+from tenure.core.upkeep import Maintained
 from tenure.declarations import Given
 from tenure.deliveries_sync import Receiver
 from tenure.handles import JobHandle as AsyncJobHandle
 from tenure.joining import SyncUsing
+from tenure.lookups import Selection
 from tenure.queues import Queues as AsyncQueues
 from tenure.receipts import Receipts as AsyncReceipts
 from tenure.receiving import receive_options
@@ -185,12 +201,19 @@ P = ParamSpec("P")
 R = TypeVar("R")
 """
 
+_SERVICE = {
+    "service.py": "QueueService",
+    "operating.py": "Operating",
+    "running.py": "Running",
+}
+"""The classes that make up a service, by the file each is in."""
+
 # What has a way of its own: it is done on the caller's thread, where the engine can.
 _OWN_WAY = {
     "enqueue": "{service}._put([{service}._bind(task, args, kwargs)])[0]",
     "enqueue_many": "{service}._put(tasks)",
 }
-_SKIPPED = {"close"}  # written by hand in the head: it also ends the portal
+_SKIPPED = {"close", "find_all"}  # written by hand in the head: it also ends the portal
 
 
 def _methods(file: str, name: str) -> Iterator[ast.AsyncFunctionDef]:
@@ -241,8 +264,10 @@ def _twin(node: ast.AsyncFunctionDef, target: str, service: str) -> str:
     return "\n".join(f"    {line}" if line else "" for line in text.splitlines())
 
 
-def _class(head: str, file: str, name: str, target: str, service: str) -> str:
-    twins = [_twin(node, target, service) for node in _methods(file, name)]
+def _class(head: str, places: Mapping[str, str], target: str, service: str) -> str:
+    """A class with the twins of what these classes, by file, have."""
+    methods = (node for file, name in places.items() for node in _methods(file, name))
+    twins = [_twin(node, target, service) for node in methods]
     return "\n\n".join([head.rstrip(), *twins])
 
 
@@ -251,13 +276,11 @@ def sync_module() -> str:
     inner, service = "self._inner", "self._service"
     parts = [
         _HEAD.rstrip() + "\n\n" + _IMPORTS.rstrip(),
-        _class(_HANDLE_HEAD, "handles.py", "JobHandle", inner, service),
-        _class(_RECEIPTS_HEAD, "receipts.py", "Receipts", inner, service),
-        _class(_SCHEDULES_HEAD, "schedules.py", "Schedules", inner, service),
-        _class(_QUEUES_HEAD, "queues.py", "Queues", inner, service),
-        _class(
-            _SERVICE_HEAD, "service.py", "QueueService", "self.async_service", "self.async_service"
-        ),
+        _class(_HANDLE_HEAD, {"handles.py": "JobHandle"}, inner, service),
+        _class(_RECEIPTS_HEAD, {"receipts.py": "Receipts"}, inner, service),
+        _class(_SCHEDULES_HEAD, {"schedules.py": "Schedules"}, inner, service),
+        _class(_QUEUES_HEAD, {"queues.py": "Queues"}, inner, service),
+        _class(_SERVICE_HEAD, _SERVICE, "self.async_service", "self.async_service"),
     ]
     return "\n\n\n".join(parts) + "\n"
 

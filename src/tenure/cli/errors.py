@@ -11,6 +11,7 @@ from tenure.errors import (
     EngineUnavailable,
     JobNotClaimable,
     JobNotFound,
+    LeaseLost,
     ScheduleNotFound,
     SchemaError,
     TenureError,
@@ -82,7 +83,7 @@ def refusal_of(error: TenureError) -> Refusal:
     """The refusal that tells a user of an error of the library."""
     if isinstance(error, JobNotFound | ScheduleNotFound):
         return NotFound(str(error))
-    if isinstance(error, JobNotClaimable):
+    if isinstance(error, JobNotClaimable | LeaseLost):
         return NotClaimable(str(error))
     if isinstance(error, EngineUnavailable | SchemaError):
         return Unavailable(str(error))

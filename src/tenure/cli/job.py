@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import click
 import msgspec
 
 from tenure.cli import output, target
 from tenure.cli.details import details
-from tenure.cli.errors import FAILED, NOT_FOUND
+from tenure.cli.errors import FAILED, NOT_FOUND, Refusal
 from tenure.cli.options import common
+from tenure.cli.selecting import selected, selecting
 from tenure.cli.text import line
+from tenure.cli.values import arguments_of, sort_out
 from tenure.core.job import Job
 from tenure.core.query import CancelResult, RequeueResult
+from tenure.lookups import Selection
 from tenure.service import QueueService
 
 _yes = click.option("--yes", is_flag=True, help="Do not ask, however many jobs there are.")
-_ids = click.argument("arguments", nargs=-1, required=True, metavar="[APP] ID...")
+_dry = click.option("--dry-run", is_flag=True, help="Change nothing; tell what would be done.")
+_ids = click.argument("arguments", nargs=-1, metavar="[APP] [ID]...")
 
 
 @click.group()
@@ -33,8 +38,8 @@ def job() -> None:
 @common
 def show(arguments: tuple[str, ...], as_json: bool, show_traceback: bool) -> None:
     """Show all there is to know about one job."""
-    app, ids = _split(arguments)
-    if len(ids) > 1:
+    app, ids = target.split(arguments)
+    if len(ids) != 1:
         raise click.UsageError(f"one id, not {len(ids)}")
 
     async def ask(service: QueueService, _: bool) -> Job:
@@ -54,47 +59,115 @@ def show(arguments: tuple[str, ...], as_json: bool, show_traceback: bool) -> Non
     is_flag=True,
     help="End running jobs at once and take their lease away, instead of asking their workers.",
 )
+@selecting
+@_dry
 @_yes
 @common
 def cancel(
-    arguments: tuple[str, ...], force: bool, yes: bool, as_json: bool, show_traceback: bool
+    arguments: tuple[str, ...],
+    force: bool,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+    show_traceback: bool,
+    **given: Any,
 ) -> None:
     """Cancel pending jobs at once, and ask running ones to stop.
 
-    Ends with 1 if one of them had ended before, and with 3 if one is not there.
+    Those with these ids, or all that the options tell: of any state that is not final, unless
+    --state says which. Ends with 1 if one of them had ended before, and with 3 if one is not there.
     """
-    app, ids = _split(arguments)
-    _confirm("Cancel", ids, yes=yes)
+    app, ids = target.split(arguments)
+    where = selected(given)
+
+    async def tell(service: QueueService, _: bool) -> CancelResult:
+        return await service.cancel(*ids, force=force, dry_run=True, **where)
 
     async def act(service: QueueService, _: bool) -> CancelResult:
-        return await service.cancel(*ids, force=force)
+        return await service.cancel(*chosen, force=force)
 
+    chosen = list(dict.fromkeys(ids))
+    _need(ids, where)
+    if where or dry_run:
+        told = target.call(app, tell, show_traceback=show_traceback)
+        chosen = [*told.cancelled, *told.requested]
+        if dry_run:
+            _report(told, as_json=as_json, dry_run=True)
+            return
+    _confirm("Cancel", chosen, yes=yes)
     _report(target.call(app, act, show_traceback=show_traceback), as_json=as_json)
 
 
 @job.command()
 @_ids
+@click.option(
+    "--argument",
+    "edits",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Of one job: run with this value instead, as `enqueue` reads it; the others stay.",
+)
+@selecting
+@_dry
 @_yes
 @common
-def requeue(arguments: tuple[str, ...], yes: bool, as_json: bool, show_traceback: bool) -> None:
+def requeue(
+    arguments: tuple[str, ...],
+    edits: tuple[str, ...],
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+    show_traceback: bool,
+    **given: Any,
+) -> None:
     """Make ended jobs pending again, with fresh attempts.
 
+    Those with these ids, or all that the options tell: that failed, unless --state says which.
     Ends with 1 if one of them has not ended, and with 3 if one is not there.
     """
-    app, ids = _split(arguments)
-    _confirm("Requeue", ids, yes=yes)
+    app, ids = target.split(arguments)
+    where = selected(given)
 
-    async def act(service: QueueService, _: bool) -> RequeueResult:
-        return await service.requeue(*ids)
+    async def tell(service: QueueService, _: bool) -> RequeueResult:
+        return await service.requeue(*ids, dry_run=True, **where)
 
+    async def act(service: QueueService, is_app: bool) -> RequeueResult:
+        if not edits:
+            return await service.requeue(*chosen)
+        if len(chosen) != 1:
+            raise Refusal("--argument is for one job, by its id")
+        job = await service.get(chosen[0])
+        values = _edited(service if is_app else None, job, edits)
+        return await service.requeue(chosen[0], arguments=values)
+
+    chosen = list(dict.fromkeys(ids))
+    _need(ids, where)
+    if where or dry_run:
+        told = target.call(app, tell, show_traceback=show_traceback)
+        chosen = list(told.requeued)
+        if dry_run:
+            _report(told, as_json=as_json, dry_run=True)
+            return
+    _confirm("Requeue", chosen, yes=yes)
     _report(target.call(app, act, show_traceback=show_traceback), as_json=as_json)
 
 
-def _split(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
-    app, ids = target.split(arguments)
-    if not ids:
-        raise click.UsageError("an id is missing")
-    return app, list(dict.fromkeys(ids))
+def _edited(service: QueueService | None, job: Job, edits: tuple[str, ...]) -> dict[str, Any]:
+    """The arguments of a job with some replaced."""
+    if service is not None and job.task in service.tasks:
+        args, values = arguments_of(service.tasks.get(job.task), edits)
+        positional = [str(value) for value in args]
+    else:
+        positional, named, exact = sort_out(edits)
+        values = {**named, **exact}
+    if positional:
+        raise Refusal(f"{positional[0]!r}: write --argument NAME=VALUE or NAME:=JSON")
+    return {**job.arguments, **values}
+
+
+def _need(ids: Sequence[str], where: Selection) -> None:
+    if not ids and not where:
+        raise click.UsageError("which jobs? Give ids, or options that tell")
 
 
 def _confirm(verb: str, ids: Sequence[str], *, yes: bool) -> None:
@@ -115,12 +188,16 @@ _WORDS = {
 _REFUSED = ("already_final", "not_final", "busy", "taken")
 
 
-def _report(result: CancelResult | RequeueResult, *, as_json: bool) -> None:
+def _report(result: CancelResult | RequeueResult, *, as_json: bool, dry_run: bool = False) -> None:
     """Print what became of each id, and end with the code that says whether all went well."""
     kinds: dict[str, list[str]] = msgspec.to_builtins(result)
     if as_json:
-        output.document(kinds)
+        output.document({**kinds, "dry_run": True} if dry_run else kinds)
     else:
+        if dry_run:
+            output.note("nothing is changed; this is what would become of them")
+        elif not any(kinds.values()):
+            output.note("no job matches")
         for kind, ids in kinds.items():
             for job_id in ids:
                 click.echo(f"{line(job_id)}  {_WORDS[kind]}")

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import sys
 from datetime import UTC, datetime
+from typing import Any
 
 import click
 
 from tenure.cli import output, target
-from tenure.cli.options import Names, app_argument, common, flat
+from tenure.cli.options import app_argument, common
 from tenure.cli.output import Column
+from tenure.cli.selecting import selected, selecting
 from tenure.cli.text import short, span
 from tenure.core.job import Job
 from tenure.core.query import PAGE_MAX
-from tenure.core.states import State
 from tenure.service import QueueService
 
 _COLUMNS = (
@@ -29,15 +30,7 @@ _COLUMNS = (
 
 @click.command()
 @app_argument
-@click.option(
-    "--state",
-    "states",
-    multiple=True,
-    type=click.Choice([str(state) for state in State]),
-    help="In this state; may be repeated.",
-)
-@click.option("--task", "tasks", multiple=True, type=Names(), help="Of these tasks.")
-@click.option("-q", "--queue", "queues", multiple=True, type=Names(), help="In these queues.")
+@selecting
 @click.option(
     "-n",
     "--limit",
@@ -50,13 +43,11 @@ _COLUMNS = (
 @common
 def jobs(
     app: str | None,
-    states: tuple[str, ...],
-    tasks: tuple[tuple[str, ...], ...],
-    queues: tuple[tuple[str, ...], ...],
     limit: int,
     before: str | None,
     as_json: bool,
     show_traceback: bool,
+    **given: Any,
 ) -> None:
     """List jobs, newest first.
 
@@ -64,9 +55,7 @@ def jobs(
     """
 
     async def ask(service: QueueService, _: bool) -> list[Job]:
-        return await service.find(
-            states=states, tasks=flat(tasks), queues=flat(queues), limit=limit, before=before
-        )
+        return await service.find(limit=limit, before=before, **selected(given))
 
     found = target.call(app, ask, show_traceback=show_traceback)
     if as_json:

@@ -23,6 +23,11 @@ log = logging.getLogger("tenure.worker")
 @click.command("run-one")
 @click.argument("arguments", nargs=-1, required=True, metavar="[APP] ID")
 @click.option(
+    "--token",
+    type=int,
+    help="Take the job over from the claim with this token, whose holder passed it on.",
+)
+@click.option(
     "--lease",
     type=float,
     metavar="SECONDS",
@@ -44,6 +49,7 @@ log = logging.getLogger("tenure.worker")
 @common
 def run_one(
     arguments: tuple[str, ...],
+    token: int | None,
     log_level: str,
     as_json: bool,
     show_traceback: bool,
@@ -66,7 +72,7 @@ def run_one(
     async def act(service: QueueService, is_app: bool) -> Job:
         if not is_app:
             raise Refusal(f"to run a job, name the app, as in app:jobs; {service.url} has no tasks")
-        single = await service._single(ids[0], **changes)
+        single = await service._single(ids[0], token, **changes)
         with stop_signals(single.stop, limit=time_limit(single.options), told=log.info):
             job = await single.finish()
         if single.left_behind:

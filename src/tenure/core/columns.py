@@ -18,6 +18,7 @@ import msgspec
 
 from tenure.core import codec
 from tenure.core.job import COLUMNS, JobRow
+from tenure.core.query import Filter
 from tenure.core.reports import JobError, Progress
 from tenure.core.retry import RetryPolicy
 from tenure.core.states import State
@@ -111,3 +112,22 @@ def unreadable(row: JobRow) -> str | None:
 def to_column_values(changes: Mapping[str, Any]) -> dict[str, Any]:
     """The column values of some named fields, as for `to_columns`."""
     return {name: _TO[name](value) if name in _TO else value for name, value in changes.items()}
+
+
+def matches_inside(
+    where: Filter, tags: str | None, metadata: str | None, error: str | None
+) -> bool:
+    """`Filter.matches_inside` of column values; text that cannot be read counts as empty."""
+    return where.matches_inside(
+        _read("tags", tags), _read("metadata", metadata), _read("error", error)
+    )
+
+
+def _read(name: str, value: str | None) -> Any:
+    read, empty = _FROM[name]
+    if value is None:
+        return empty()
+    try:
+        return read(value)
+    except msgspec.DecodeError:
+        return empty()

@@ -18,7 +18,7 @@ from tenure.core.reports import JobError as JobError
 from tenure.core.reports import Progress as Progress
 from tenure.core.retry import RetryPolicy
 from tenure.core.states import State
-from tenure.errors import ConfigurationError
+from tenure.errors import ConfigurationError, PayloadError
 
 RANK_STEP = HOUR
 """One unit of priority is worth this much waiting (microseconds)."""
@@ -170,6 +170,12 @@ def new_row(job: NewJob, now: int) -> JobRow:
         None, None,                     # log_level, log_success
     )
     # fmt: on
+
+
+def check_payload(payload: bytes | None, most: int) -> None:
+    """Raise `PayloadError` for new arguments of more than `most` bytes."""
+    if payload is not None and len(payload) > most:
+        raise PayloadError(f"the arguments have {len(payload)} bytes; at most {most} are allowed")
 
 
 def _too_late(job: NewJob, available_at: int) -> str:

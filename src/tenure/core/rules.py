@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tenure.core import codec
 from tenure.core.durations import LAST_INSTANT
 from tenure.core.identity import UniqueUntil
 from tenure.core.job import ERRORS_KEPT, JobError, JobRow, next_token, rank_of
@@ -106,13 +107,16 @@ def settled_values(row_priority: int, change: Change, now: int) -> dict[str, Any
     return values
 
 
-def requeued_values(row: JobRow, now: int) -> dict[str, Any]:
+def requeued_values(row: JobRow, now: int, payload: bytes | None = None) -> dict[str, Any]:
     """The columns that requeueing a final job writes: budgets, flag and deadline start afresh.
 
-    The token stays: it never goes back.
+    The token stays: it never goes back. So do the arguments, unless a `payload` replaces them.
     """
     check(row.state, Event.REQUEUE, State.PENDING)
-    return {
+    edited: dict[str, Any] = {}
+    if payload is not None:
+        edited = {"payload": payload, "codec": codec.JSON, "payload_size": len(payload)}
+    return edited | {
         "state": State.PENDING,
         "ready": True,
         "failures": 0,

@@ -25,7 +25,7 @@ from tenure.core.insertion import Inserted as Inserted
 from tenure.core.job import JobRow, NewJob
 from tenure.core.lease import Beat, Extension
 from tenure.core.outcomes import Settled, Settlement
-from tenure.core.query import CancelResult, Filter, Page, QueueStats, RequeueResult, Swept
+from tenure.core.query import CancelResult, Filter, Found, Page, QueueStats, RequeueResult, Swept
 from tenure.core.schedule import Fired, Schedule, ScheduleChange, Tick
 
 MAX_PAYLOAD = 1024 * 1024
@@ -171,8 +171,13 @@ class Operate(Protocol):
         """
         ...
 
-    async def requeue(self, ids: Sequence[str], *, now: int | None = None) -> RequeueResult:
+    async def requeue(
+        self, ids: Sequence[str], *, payload: bytes | None = None, now: int | None = None
+    ) -> RequeueResult:
         """Make final jobs pending again, with fresh budgets; `token` goes on growing.
+
+        `payload` takes the place of theirs, in the codec of new jobs. Raises `PayloadError`, with
+        nothing changed, for one that is larger than `traits.max_payload`.
 
         One whose unique key is taken by another job by now (see `core.identity.taken_by`) is
         refused, naming that job. An id that is given twice is answered once, and of two that have
@@ -186,9 +191,9 @@ class Operate(Protocol):
         """Remove up to `limit` (1 to 10,000) final jobs that ended, or events kept, before an
         instant (microseconds since the epoch), the oldest first; returns how many.
 
-        Jobs in the order `finished_at, id`, restricted further by `where`; events in the order in
-        which they were kept. A reservation outlives its job. Raises `ConfigurationError` for a
-        limit out of range.
+        Jobs in the order `finished_at, id`, restricted further by `where`, of which `ids`,
+        `states`, `tasks` and `queues` count; events in the order in which they were kept. A
+        reservation outlives its job. Raises `ConfigurationError` for a limit out of range.
         """
         ...
 
@@ -208,8 +213,13 @@ class Operate(Protocol):
 class Query(Protocol):
     """Questions. None is on a hot path, none changes anything but presence."""
 
-    async def find(self, where: Filter, page: Page) -> list[JobRow]:
-        """Matching jobs, newest first. Raises `ConfigurationError` for a limit out of range."""
+    async def find(self, where: Filter, page: Page) -> Found:
+        """Matching jobs, newest first, and where to go on.
+
+        Looks at no more than `core.query.SCAN_MAX` jobs, so a page may hold fewer than match;
+        going on before `Found.next` until it is None meets every one that matches all the time,
+        once. Agrees with `Filter.matches`. Raises `ConfigurationError` for a limit out of range.
+        """
         ...
 
     async def stats(

@@ -19,7 +19,7 @@ from tenure.core.identity import Reservation
 from tenure.core.job import JobRow, NewJob
 from tenure.core.lease import Beat, Extension
 from tenure.core.outcomes import Settled, Settlement
-from tenure.core.query import CancelResult, Filter, Page, QueueStats, RequeueResult, Swept
+from tenure.core.query import CancelResult, Filter, Found, Page, QueueStats, RequeueResult, Swept
 from tenure.core.schedule import Fired, Schedule, ScheduleChange, Tick
 from tenure.engines.protocol import (
     AsyncJoined,
@@ -278,8 +278,12 @@ class Flaky:
     ) -> CancelResult:
         return await self._run("cancel", lambda: self._engine.cancel(ids, force=force, now=now))
 
-    async def requeue(self, ids: Sequence[str], *, now: int | None = None) -> RequeueResult:
-        return await self._run("requeue", lambda: self._engine.requeue(ids, now=now))
+    async def requeue(
+        self, ids: Sequence[str], *, payload: bytes | None = None, now: int | None = None
+    ) -> RequeueResult:
+        return await self._run(
+            "requeue", lambda: self._engine.requeue(ids, payload=payload, now=now)
+        )
 
     async def prune(
         self, kind: Prunable, before: int, *, where: Filter | None = None, limit: int = 1000
@@ -294,7 +298,7 @@ class Flaky:
     async def inspect(self, *, now: int | None = None) -> Inspection:
         return await self._run("inspect", lambda: self._engine.inspect(now=now))
 
-    async def find(self, where: Filter, page: Page) -> list[JobRow]:
+    async def find(self, where: Filter, page: Page) -> Found:
         return await self._run("find", lambda: self._engine.find(where, page))
 
     async def stats(

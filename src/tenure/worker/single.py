@@ -7,12 +7,15 @@ import math
 from collections.abc import Coroutine, Iterable
 from typing import Any
 
+import msgspec
+
 from tenure.clock import SYSTEM_CLOCK
 from tenure.core.durations import SECOND, moment
 from tenure.core.job import Job, JobRow
+from tenure.core.lease import Beat, Extended, Lost
 from tenure.core.states import State
 from tenure.engines.protocol import ALL_ARMS, Claim, Engine
-from tenure.errors import EngineUnavailable, JobNotClaimable, JobNotFound
+from tenure.errors import EngineUnavailable, JobNotClaimable, JobNotFound, LeaseLost
 from tenure.observe.hooks import Hooks
 from tenure.tasks import TaskSet
 from tenure.worker.options import WorkerOptions
@@ -25,7 +28,7 @@ _CLAIMS = 20
 _PAUSE = 0.2
 
 
-class SingleRun(Worker):
+class OneRun(Worker):
     """A worker that makes one attempt at one job, and takes no other. Single use.
 
     `stop()` does what it does for a worker: the first call waits for the body up to
@@ -40,20 +43,21 @@ class SingleRun(Worker):
         row: JobRow,
         *,
         hooks: Hooks | None = None,
+        owner: str | None = None,
     ) -> None:
-        super().__init__(engine, tasks, options, hooks=hooks)
+        super().__init__(engine, tasks, options, hooks=hooks, owner=owner)
         self._engine = engine
         self._row = row
         self._taken = False
 
     async def finish(self) -> Job:
-        """Run the job; what has become of it. Raises `JobNotClaimable`, with nothing changed."""
+        """Run the job; what has become of it. Raises what `_refusal` says, with nothing changed."""
         await self.run()
         [row] = await self._engine.get([self._row.id])
         if row is None:
             raise JobNotFound(f"job {self._row.id} was removed while it ran")
         if not self._taken:
-            raise JobNotClaimable(f"job {row.id} cannot be run now: {_reason(row)}")
+            raise self._refusal(row)
         return Job(row)
 
     def _helpers(self) -> Iterable[Coroutine[Any, Any, None]]:
@@ -77,7 +81,18 @@ class SingleRun(Worker):
             stopping.cancel()
 
     async def _take(self) -> bool:
-        """Claim the job and begin it, if that is possible."""
+        """Begin the job, if it can be had."""
+        raise NotImplementedError
+
+    def _refusal(self, row: JobRow) -> Exception:
+        """Why the job, as it is now, was not begun."""
+        return JobNotClaimable(f"job {row.id} cannot be run now: {reason(row)}")
+
+
+class SingleRun(OneRun):
+    """Claims the job that it runs."""
+
+    async def _take(self) -> bool:
         away = False
         for attempt in range(_CLAIMS):
             sent = SYSTEM_CLOCK.monotonic()
@@ -119,7 +134,42 @@ class SingleRun(Worker):
         )
 
 
-def _reason(row: JobRow) -> str:
+class HeldRun(OneRun):
+    """Runs a job that was claimed before, for who claimed it: under the same owner and token."""
+
+    _lost = ""
+
+    async def _take(self) -> bool:
+        """Renew the lease first: it tells whether the job is still held, and how long from now."""
+        seconds = self.options.times.length
+        row = self._row
+        beat = Beat(row.id, row.token, self.id, seconds)
+        for attempt in range(_CLAIMS):
+            sent = SYSTEM_CLOCK.monotonic()
+            try:
+                [answer] = await self._engine.extend([beat])
+            except EngineUnavailable:
+                if attempt == _CLAIMS - 1 or self._stopping.is_set():
+                    raise
+                await asyncio.sleep(_PAUSE)
+                continue
+            if isinstance(answer, Extended):
+                held = msgspec.structs.replace(row, cancel_requested=answer.cancel_requested)
+                self._runner.begin([held], sent)
+                return True
+            if isinstance(answer, Lost):
+                self._lost = answer.reason
+                return False
+            await asyncio.sleep(_PAUSE)  # a transaction of the holder's own has the row
+        return False
+
+    def _refusal(self, row: JobRow) -> Exception:
+        why = self._lost or "a transaction has its row"
+        return LeaseLost(f"job {row.id} is not held any more: {why}")
+
+
+def reason(row: JobRow) -> str:
+    """Why a job cannot be claimed, as far as its row tells."""
     if row.state.final:
         return f"it is {row.state} already"
     if row.state is State.RUNNING:

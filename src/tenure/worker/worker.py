@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any
 
 from tenure.clock import SYSTEM_CLOCK, Clock
+from tenure.core.retention import Retention
 from tenure.declarations import Declarations
 from tenure.engines.protocol import Engine
 from tenure.leases.keeper import LeaseKeeper
@@ -21,6 +22,7 @@ from tenure.worker.control import Control
 from tenure.worker.janitor import Janitor
 from tenure.worker.options import WorkerOptions, seconds
 from tenure.worker.poller import Poller
+from tenure.worker.pruner import Pruner
 from tenure.worker.report import Reporter
 from tenure.worker.runner import Runner
 from tenure.worker.ticker import Ticker
@@ -29,6 +31,11 @@ log = logging.getLogger("tenure.worker")
 
 _LAST_CLAIM_PATIENCE = 15.0
 """Seconds to wait at the end for a claim in flight: longer than any engine lets one take."""
+
+
+def new_owner() -> str:
+    """A name for a holder of jobs that no other one has, in this process or elsewhere."""
+    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
 
 
 class Worker:
@@ -49,8 +56,10 @@ class Worker:
         clock: Clock = SYSTEM_CLOCK,
         prepare: Callable[[], Awaitable[None]] | None = None,
         declarations: Declarations | None = None,
+        retention: Retention | None = None,
+        owner: str | None = None,
     ) -> None:
-        self.id = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+        self.id = new_owner() if owner is None else owner
         self.options = options
         self._prepare = prepare
         self._begun = False
@@ -90,6 +99,7 @@ class Worker:
             changed=self._changed,
         )
         self._janitor = Janitor(engine, reporter)
+        self._pruner = Pruner(engine, retention or Retention(), clock=clock)
 
     async def run(self) -> None:
         """Work until stopped, or in burst mode until nothing is due and nothing runs.
@@ -163,7 +173,7 @@ class Worker:
     def _helpers(self) -> Iterable[Coroutine[Any, Any, None]]:
         """What goes on beside the claiming."""
         ticker = () if self._ticker is None else (self._ticker.run(),)
-        return self._control.run(), self._janitor.run(), *ticker
+        return self._control.run(), self._janitor.run(), self._pruner.run(), *ticker
 
     def _changed(self) -> None:
         if self._ticker is not None:

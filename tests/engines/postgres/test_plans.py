@@ -60,6 +60,10 @@ SCALARS: dict[str, Any] = {
     "number": 0,
     "before": "z",
     "name": "s",
+    "floor": "a",
+    "scan": 50,
+    "actors": None,
+    **dict.fromkeys(("created_from", "created_to", "finished_from", "finished_to")),
 }
 JOB: dict[str, Any] = dict.fromkeys(COLUMNS) | {"id": "a", "token": 1, "owner": "w"}
 JOB |= {"schedule": "s", "tick": 1}
@@ -110,15 +114,19 @@ PLANS: dict[str, set[str]] = {
     "request_cancel": PRIMARY,
     "next_due_in_lanes": READY | {"jobs_waiting_lane", "queues_pkey"},
     "next_due_in_queues": READY | {"jobs_waiting", "queues_pkey"},
-    "find": BOTH,
-    "find_by_id": BOTH,
+    "scan_end": BOTH,
+    "find_in_range": BOTH,
+    "find_among_ids": BOTH,
+    "inside_in_range": BOTH,
+    "inside_among_ids": BOTH,
     "twins": {"jobs_unique"},
     "jobs_of_ticks": {"jobs_tick", "finished_tick"},
     "living_of_schedule": {"jobs_tick"},
     "prune_jobs": {"finished_at", "finished_pkey"},
+    "prune_jobs_of_ids": {"finished_pkey"},
 }
 READS_ALL = {"stats", "conditions", "living_tasks", "misplaced"}
-NOT_HOT = {"find", "prune_jobs"}
+NOT_HOT = {"find_in_range", "inside_in_range", "scan_end", "prune_jobs"}
 """Where a plan that is made for its very arguments may read a small table from end to end."""
 INSERTS = {"insert_row", "insert_finished"}
 
@@ -210,8 +218,8 @@ async def explained(place: Place, name: str, way: str) -> set[str]:
     values = NEW if name == "insert_plain" else JOB | SCALARS | ARRAYS
     if name == "write_row":
         values = JOB
-    if name == "prune_jobs":
-        values = values | {"before": 100, "ids": None}
+    if name in ("prune_jobs", "prune_jobs_of_ids"):
+        values = values | {"before": 100}
     try:
         cursor = await link.connection.execute(
             f"EXPLAIN (FORMAT JSON) {statements[name]}", values, prepare=False

@@ -19,6 +19,7 @@ from tenure.core.query import (
     PRUNE_MAX,
     CancelResult,
     Filter,
+    Found,
     Page,
     QueueStats,
     RequeueResult,
@@ -138,9 +139,11 @@ class MemoryEngine:
         await self._turn()
         return self._store.cancel(ids, force, self._time(now))
 
-    async def requeue(self, ids: Sequence[str], *, now: int | None = None) -> RequeueResult:
+    async def requeue(
+        self, ids: Sequence[str], *, payload: bytes | None = None, now: int | None = None
+    ) -> RequeueResult:
         await self._turn()
-        return self._store.requeue(ids, self._time(now))
+        return self._store.requeue(ids, payload, self._time(now))
 
     async def prune(
         self, kind: Prunable, before: int, *, where: Filter | None = None, limit: int = 1000
@@ -157,7 +160,7 @@ class MemoryEngine:
         await self._turn()
         return self._store.inspect(self._time(now))
 
-    async def find(self, where: Filter, page: Page) -> list[JobRow]:
+    async def find(self, where: Filter, page: Page) -> Found:
         await self._turn()
         _check_limit(page.limit, PAGE_MAX)
         return self._store.find(where, page)

@@ -13,10 +13,19 @@ from tenure.core.event import EventFilter, NewEvent, StoredEvent
 from tenure.core.fleet import Inspection, QueueSettings, WorkerInfo, findings
 from tenure.core.identity import FREE, Holder, Reservation, taken_by
 from tenure.core.insertion import Inserted
-from tenure.core.job import JobRow, NewJob, new_row
+from tenure.core.job import JobRow, NewJob, check_payload, new_row
 from tenure.core.lease import Beat, Extension
 from tenure.core.outcomes import Settled, Settlement
-from tenure.core.query import CancelResult, Filter, Page, QueueStats, RequeueResult, Swept
+from tenure.core.query import (
+    CancelResult,
+    Filter,
+    Found,
+    Page,
+    QueueStats,
+    RequeueResult,
+    Swept,
+    within,
+)
 from tenure.core.schedule import Fired, Schedule, ScheduleChange, Tick, firing, tick_job
 from tenure.core.states import Event, State, check
 from tenure.engines.memory import claiming, settling
@@ -90,8 +99,9 @@ class MemoryStore:
                 found[self._cancel(job_id, now, force=force)].append(job_id)
         return CancelResult(**{name: tuple(found[name]) for name in found})
 
-    def requeue(self, ids: Sequence[str], now: int) -> RequeueResult:
+    def requeue(self, ids: Sequence[str], payload: bytes | None, now: int) -> RequeueResult:
         requeued, not_final, not_found, taken = [], [], [], {}
+        check_payload(payload, self._max_payload)
         with self._step():
             for job_id in dict.fromkeys(ids):
                 row = self._rows.read(job_id)
@@ -102,7 +112,7 @@ class MemoryStore:
                 elif (other := taken_by(row, self._holder(row.unique_key))) is not None:
                     taken[job_id] = other
                 else:
-                    self._rows.write(self._rows[job_id], rules.requeued_values(row, now))
+                    self._rows.write(self._rows[job_id], rules.requeued_values(row, now, payload))
                     requeued.append(job_id)
         return RequeueResult(tuple(requeued), tuple(not_final), tuple(not_found), taken)
 
@@ -128,10 +138,11 @@ class MemoryStore:
             found = findings(flawed(self._rows, now))
             return Inspection(found, self._fleet.settings, living_tasks(self._rows))
 
-    def find(self, where: Filter, page: Page) -> list[JobRow]:
+    def find(self, where: Filter, page: Page) -> Found:
         with self._lock:
             ids = nlargest(page.limit, self._matching(where, page.before))
-            return [decode(self._rows[job_id]) for job_id in ids]
+            rows = [decode(self._rows[job_id]) for job_id in ids]
+            return Found(rows, ids[-1] if len(ids) == page.limit else None)
 
     def stats(self, queues: Sequence[str], now: int) -> list[QueueStats]:
         with self._lock:
@@ -289,7 +300,9 @@ class MemoryStore:
                 ("state", where.states),
                 ("task", where.tasks),
                 ("queue", where.queues),
+                ("unique_key", where.keys),
                 ("schedule", where.schedules),
+                ("actor", where.actors),
             )
             if wanted
         ]
@@ -297,8 +310,17 @@ class MemoryStore:
             row = self._rows.get(job_id)
             if row is None or (before is not None and job_id >= before):
                 continue
-            if all(row[name] in wanted for name, wanted in tests):
+            if (
+                all(row[name] in wanted for name, wanted in tests)
+                and within(row["created_at"], where.created_from, where.created_to)
+                and within(row["finished_at"], where.finished_from, where.finished_to)
+                and (not where.looks_inside or columns.matches_inside(where, *_inside(row)))
+            ):
                 yield job_id
+
+
+def _inside(row: Row) -> tuple[str | None, str | None, str | None]:
+    return row["tags"], row["metadata"], row["error"]
 
 
 def _count(counts: dict[str, Any], row: Row, now: int) -> None:

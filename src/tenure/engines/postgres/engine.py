@@ -18,7 +18,7 @@ from tenure.core.event import EventFilter, NewEvent, StoredEvent
 from tenure.core.fleet import Inspection, QueueSettings, WorkerInfo
 from tenure.core.identity import Reservation
 from tenure.core.insertion import Inserted
-from tenure.core.job import JobRow, NewJob
+from tenure.core.job import JobRow, NewJob, check_payload
 from tenure.core.lease import Beat, Busy, Extension
 from tenure.core.outcomes import Settled, Settlement, Verdict
 from tenure.core.query import (
@@ -26,6 +26,7 @@ from tenure.core.query import (
     PRUNE_MAX,
     CancelResult,
     Filter,
+    Found,
     Page,
     QueueStats,
     RequeueResult,
@@ -188,9 +189,12 @@ class PostgresEngine:
         """See `Engine.cancel`."""
         return await self._whole("cancel", lambda out: operating.cancel(out, ids, force), now)
 
-    async def requeue(self, ids: Sequence[str], *, now: int | None = None) -> RequeueResult:
+    async def requeue(
+        self, ids: Sequence[str], *, payload: bytes | None = None, now: int | None = None
+    ) -> RequeueResult:
         """See `Engine.requeue`."""
-        return await self._whole("requeue", lambda out: operating.requeue(out, ids), now)
+        check_payload(payload, self.traits.max_payload)
+        return await self._whole("requeue", lambda out: operating.requeue(out, ids, payload), now)
 
     async def get(self, ids: Sequence[str]) -> list[JobRow | None]:
         """See `Engine.get`."""
@@ -202,7 +206,7 @@ class PostgresEngine:
         """See `Engine.next_due`."""
         return await self._apart("next_due", lambda out: queries.next_due(out, queues, tasks), now)
 
-    async def find(self, where: Filter, page: Page) -> list[JobRow]:
+    async def find(self, where: Filter, page: Page) -> Found:
         """See `Engine.find`."""
         _check_limit(page.limit, PAGE_MAX)
         return await self._apart("find", lambda out: queries.find(where, page))

@@ -11,7 +11,7 @@ from tenure.core import rules
 from tenure.core.identity import FREE, Holder, taken_by
 from tenure.core.job import JobRow
 from tenure.core.query import CancelResult, Filter, RequeueResult, Swept
-from tenure.core.states import Event, State, check
+from tenure.core.states import FINAL, Event, State, check
 from tenure.engines.postgres import rows
 from tenure.engines.postgres.claiming import expire
 from tenure.engines.postgres.inserting import holders
@@ -94,7 +94,7 @@ def _cancel_locked(
     return dict.fromkeys(asked, "requested") | {row.id: "cancelled" for row, _ in ending}
 
 
-def requeue(out: Effects, ids: Sequence[str]) -> Steps[RequeueResult]:
+def requeue(out: Effects, ids: Sequence[str], payload: bytes | None) -> Steps[RequeueResult]:
     """See `Engine.requeue`. A key that another takes meanwhile fails the statement."""
     result: dict[str, list[str]] = {"requeued": [], "not_final": [], "not_found": []}
     taken: dict[str, str] = {}
@@ -114,7 +114,8 @@ def requeue(out: Effects, ids: Sequence[str]) -> Steps[RequeueResult]:
             taken[job_id] = other
             continue
         result["requeued"].append(job_id)
-        revived[job_id] = msgspec.structs.replace(row, **rules.requeued_values(row, now))
+        values = rules.requeued_values(row, now, payload)
+        revived[job_id] = msgspec.structs.replace(row, **values)
         if row.unique_key is not None:  # of two that have one key the first gets it
             held[row.unique_key] = Holder(revived[job_id])
     if revived:
@@ -127,9 +128,13 @@ def requeue(out: Effects, ids: Sequence[str]) -> Steps[RequeueResult]:
 def prune_jobs(before: int, where: Filter, limit: int) -> Steps[int]:
     """See `Engine.prune`."""
     asked: dict[str, Any] = {"before": before, "most": limit}
-    for name in ("ids", "states", "tasks", "queues", "schedules"):
+    for name in ("states", "tasks", "queues"):
         asked[name] = [str(value) for value in getattr(where, name)] or None
-    found = yield Ask("prune_jobs", asked)
+    if where.ids:
+        found = yield Ask("prune_jobs_of_ids", asked | {"ids": list(where.ids)})
+    else:
+        states = FINAL.intersection(where.states) if where.states else FINAL
+        found = yield Ask("prune_jobs", asked | {"states": sorted(map(str, states))})
     for (state,) in found:
         check(State(state), Event.PRUNE, None)
     return len(found)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tenure.core.columns import matches_inside
 from tenure.core.identity import Reservation
 from tenure.core.job import JobRow
-from tenure.core.query import Filter, Page, QueueStats
+from tenure.core.query import SCAN_MAX, Filter, Found, Page, QueueStats
 from tenure.engines.postgres import rows
 from tenure.engines.postgres.arrays import Texts
 from tenure.engines.postgres.rows import to_row
@@ -34,21 +35,36 @@ def next_due(out: Effects, queues: Sequence[str], tasks: Sequence[str] | None) -
     return wait
 
 
-def find(where: Filter, page: Page) -> Steps[list[JobRow]]:
+def find(where: Filter, page: Page) -> Steps[Found]:
     """See `Engine.find`."""
+    before = _AFTER_ALL if page.before is None else page.before
     values: dict[str, Any] = {
-        "before": _AFTER_ALL if page.before is None else page.before,
-        "most": page.limit,
-        "states": [str(state) for state in where.states] or None,
-        "tasks": list(where.tasks) or None,
-        "queues": list(where.queues) or None,
-        "schedules": list(where.schedules) or None,
+        "before": before,
+        "created_from": where.created_from,
+        "created_to": where.created_to,
+        "finished_from": where.finished_from,
+        "finished_to": where.finished_to,
     }
+    for name in ("states", "tasks", "queues", "keys", "schedules", "actors"):
+        values[name] = [str(value) for value in getattr(where, name)] or None
+    floor = None
     if where.ids:
-        found = yield Ask("find_by_id", values | {"ids": list(dict.fromkeys(where.ids))})
+        values["ids"] = list(dict.fromkeys(where.ids))
     else:
-        found = yield Ask("find", values)
-    return [to_row(values) for values in found]
+        end = yield Ask("scan_end", {"before": before, "scan": SCAN_MAX})
+        floor = end[0][0] if end else None
+        values["floor"] = floor or ""
+    among = "among_ids" if where.ids else "in_range"
+    if where.looks_inside:
+        inside = yield Ask(f"inside_{among}", values)
+        ids = [job_id for job_id, *texts in inside if matches_inside(where, *texts)][: page.limit]
+        found = yield from get(ids)
+        rows = [row for row in found if row is not None and where.matches(row)]
+    else:
+        asked = values | {"most": page.limit}
+        rows = [to_row(row) for row in (yield Ask(f"find_{among}", asked))]
+        ids = [row.id for row in rows]
+    return Found(rows, ids[-1] if len(ids) == page.limit else floor)
 
 
 def stats(out: Effects, queues: Sequence[str]) -> Steps[list[QueueStats]]:

@@ -456,41 +456,154 @@ END)
 FROM clock, unnest(%(queues)s::text[]) AS q (queue)
 WHERE NOT EXISTS (SELECT FROM {queues} p WHERE p.queue = q.queue AND p.paused);
 
--- name: find
--- A page of matching jobs before an id, newest first; a NULL list matches all.
+-- name: scan_end
+-- The last of so many jobs before an id, over both tables; nothing, if there are not that many.
+SELECT id FROM (
+    (
+        SELECT id FROM {jobs} WHERE id < %(before)s::text
+        ORDER BY id DESC LIMIT %(scan)s::bigint
+    ) UNION ALL (
+        SELECT id FROM {finished} WHERE id < %(before)s::text
+        ORDER BY id DESC LIMIT %(scan)s::bigint
+    )
+) AS both_kinds
+ORDER BY id DESC LIMIT 1 OFFSET %(scan)s::bigint - 1;
+
+-- name: find_in_range
+-- Matching jobs before an id and not before another, newest first; what is NULL matches all.
 SELECT {columns} FROM (
     (
         SELECT {columns} FROM {jobs}
-        WHERE id < %(before)s::text
+        WHERE id < %(before)s::text AND id >= %(floor)s::text
             AND (%(states)s::text[] IS NULL OR state || '' = ANY(%(states)s::text[]))
             AND (%(tasks)s::text[] IS NULL OR task || '' = ANY(%(tasks)s::text[]))
             AND (%(queues)s::text[] IS NULL OR queue || '' = ANY(%(queues)s::text[]))
-            AND (%(schedules)s::text[] IS NULL OR schedule || '' = ANY(%(schedules)s::text[]))
+            AND (%(keys)s::text[] IS NULL OR (unique_key = ANY(%(keys)s::text[])) IS TRUE)
+            AND (%(schedules)s::text[] IS NULL OR (schedule = ANY(%(schedules)s::text[])) IS TRUE)
+            AND (%(actors)s::text[] IS NULL OR actor || '' = ANY(%(actors)s::text[]))
+            AND (%(created_from)s::bigint IS NULL OR created_at >= %(created_from)s::bigint)
+            AND (%(created_to)s::bigint IS NULL OR created_at < %(created_to)s::bigint)
+            AND (%(finished_from)s::bigint IS NULL OR finished_at + 0 >= %(finished_from)s::bigint)
+            AND (%(finished_to)s::bigint IS NULL OR finished_at + 0 < %(finished_to)s::bigint)
         ORDER BY id DESC LIMIT %(most)s::bigint
     ) UNION ALL (
         SELECT {columns} FROM {finished}
-        WHERE id < %(before)s::text
+        WHERE id < %(before)s::text AND id >= %(floor)s::text
             AND (%(states)s::text[] IS NULL OR state || '' = ANY(%(states)s::text[]))
             AND (%(tasks)s::text[] IS NULL OR task || '' = ANY(%(tasks)s::text[]))
             AND (%(queues)s::text[] IS NULL OR queue || '' = ANY(%(queues)s::text[]))
-            AND (%(schedules)s::text[] IS NULL OR schedule || '' = ANY(%(schedules)s::text[]))
+            AND (%(keys)s::text[] IS NULL OR (unique_key = ANY(%(keys)s::text[])) IS TRUE)
+            AND (%(schedules)s::text[] IS NULL OR (schedule = ANY(%(schedules)s::text[])) IS TRUE)
+            AND (%(actors)s::text[] IS NULL OR actor || '' = ANY(%(actors)s::text[]))
+            AND (%(created_from)s::bigint IS NULL OR created_at >= %(created_from)s::bigint)
+            AND (%(created_to)s::bigint IS NULL OR created_at < %(created_to)s::bigint)
+            AND (%(finished_from)s::bigint IS NULL OR finished_at + 0 >= %(finished_from)s::bigint)
+            AND (%(finished_to)s::bigint IS NULL OR finished_at + 0 < %(finished_to)s::bigint)
         ORDER BY id DESC LIMIT %(most)s::bigint
     )
 ) AS both_kinds
 ORDER BY id DESC LIMIT %(most)s::bigint;
 
--- name: find_by_id
+-- name: find_among_ids
 -- The same among these ids only.
 SELECT {columns} FROM (
-    SELECT {columns} FROM {jobs} WHERE id = ANY(%(ids)s::text[])
-    UNION ALL SELECT {columns} FROM {finished} WHERE id = ANY(%(ids)s::text[])
+    (
+        SELECT {columns} FROM {jobs}
+        WHERE id = ANY(%(ids)s::text[]) AND id < %(before)s::text
+            AND (%(states)s::text[] IS NULL OR state || '' = ANY(%(states)s::text[]))
+            AND (%(tasks)s::text[] IS NULL OR task || '' = ANY(%(tasks)s::text[]))
+            AND (%(queues)s::text[] IS NULL OR queue || '' = ANY(%(queues)s::text[]))
+            AND (%(keys)s::text[] IS NULL OR (unique_key = ANY(%(keys)s::text[])) IS TRUE)
+            AND (%(schedules)s::text[] IS NULL OR (schedule = ANY(%(schedules)s::text[])) IS TRUE)
+            AND (%(actors)s::text[] IS NULL OR actor || '' = ANY(%(actors)s::text[]))
+            AND (%(created_from)s::bigint IS NULL OR created_at >= %(created_from)s::bigint)
+            AND (%(created_to)s::bigint IS NULL OR created_at < %(created_to)s::bigint)
+            AND (%(finished_from)s::bigint IS NULL OR finished_at + 0 >= %(finished_from)s::bigint)
+            AND (%(finished_to)s::bigint IS NULL OR finished_at + 0 < %(finished_to)s::bigint)
+        ORDER BY id DESC LIMIT %(most)s::bigint
+    ) UNION ALL (
+        SELECT {columns} FROM {finished}
+        WHERE id = ANY(%(ids)s::text[]) AND id < %(before)s::text
+            AND (%(states)s::text[] IS NULL OR state || '' = ANY(%(states)s::text[]))
+            AND (%(tasks)s::text[] IS NULL OR task || '' = ANY(%(tasks)s::text[]))
+            AND (%(queues)s::text[] IS NULL OR queue || '' = ANY(%(queues)s::text[]))
+            AND (%(keys)s::text[] IS NULL OR (unique_key = ANY(%(keys)s::text[])) IS TRUE)
+            AND (%(schedules)s::text[] IS NULL OR (schedule = ANY(%(schedules)s::text[])) IS TRUE)
+            AND (%(actors)s::text[] IS NULL OR actor || '' = ANY(%(actors)s::text[]))
+            AND (%(created_from)s::bigint IS NULL OR created_at >= %(created_from)s::bigint)
+            AND (%(created_to)s::bigint IS NULL OR created_at < %(created_to)s::bigint)
+            AND (%(finished_from)s::bigint IS NULL OR finished_at + 0 >= %(finished_from)s::bigint)
+            AND (%(finished_to)s::bigint IS NULL OR finished_at + 0 < %(finished_to)s::bigint)
+        ORDER BY id DESC LIMIT %(most)s::bigint
+    )
 ) AS both_kinds
-WHERE id < %(before)s::text
-    AND (%(states)s::text[] IS NULL OR state = ANY(%(states)s::text[]))
-    AND (%(tasks)s::text[] IS NULL OR task = ANY(%(tasks)s::text[]))
-    AND (%(queues)s::text[] IS NULL OR queue = ANY(%(queues)s::text[]))
-    AND (%(schedules)s::text[] IS NULL OR schedule = ANY(%(schedules)s::text[]))
 ORDER BY id DESC LIMIT %(most)s::bigint;
+
+-- name: inside_in_range
+-- What tells of matching jobs whether they match inside, too.
+SELECT id, tags, metadata, error FROM (
+    (
+        SELECT id, tags, metadata, error FROM {jobs}
+        WHERE id < %(before)s::text AND id >= %(floor)s::text
+            AND (%(states)s::text[] IS NULL OR state || '' = ANY(%(states)s::text[]))
+            AND (%(tasks)s::text[] IS NULL OR task || '' = ANY(%(tasks)s::text[]))
+            AND (%(queues)s::text[] IS NULL OR queue || '' = ANY(%(queues)s::text[]))
+            AND (%(keys)s::text[] IS NULL OR (unique_key = ANY(%(keys)s::text[])) IS TRUE)
+            AND (%(schedules)s::text[] IS NULL OR (schedule = ANY(%(schedules)s::text[])) IS TRUE)
+            AND (%(actors)s::text[] IS NULL OR actor || '' = ANY(%(actors)s::text[]))
+            AND (%(created_from)s::bigint IS NULL OR created_at >= %(created_from)s::bigint)
+            AND (%(created_to)s::bigint IS NULL OR created_at < %(created_to)s::bigint)
+            AND (%(finished_from)s::bigint IS NULL OR finished_at + 0 >= %(finished_from)s::bigint)
+            AND (%(finished_to)s::bigint IS NULL OR finished_at + 0 < %(finished_to)s::bigint)
+    ) UNION ALL (
+        SELECT id, tags, metadata, error FROM {finished}
+        WHERE id < %(before)s::text AND id >= %(floor)s::text
+            AND (%(states)s::text[] IS NULL OR state || '' = ANY(%(states)s::text[]))
+            AND (%(tasks)s::text[] IS NULL OR task || '' = ANY(%(tasks)s::text[]))
+            AND (%(queues)s::text[] IS NULL OR queue || '' = ANY(%(queues)s::text[]))
+            AND (%(keys)s::text[] IS NULL OR (unique_key = ANY(%(keys)s::text[])) IS TRUE)
+            AND (%(schedules)s::text[] IS NULL OR (schedule = ANY(%(schedules)s::text[])) IS TRUE)
+            AND (%(actors)s::text[] IS NULL OR actor || '' = ANY(%(actors)s::text[]))
+            AND (%(created_from)s::bigint IS NULL OR created_at >= %(created_from)s::bigint)
+            AND (%(created_to)s::bigint IS NULL OR created_at < %(created_to)s::bigint)
+            AND (%(finished_from)s::bigint IS NULL OR finished_at + 0 >= %(finished_from)s::bigint)
+            AND (%(finished_to)s::bigint IS NULL OR finished_at + 0 < %(finished_to)s::bigint)
+    )
+) AS both_kinds
+ORDER BY id DESC;
+
+-- name: inside_among_ids
+-- The same among these ids only.
+SELECT id, tags, metadata, error FROM (
+    (
+        SELECT id, tags, metadata, error FROM {jobs}
+        WHERE id = ANY(%(ids)s::text[]) AND id < %(before)s::text
+            AND (%(states)s::text[] IS NULL OR state || '' = ANY(%(states)s::text[]))
+            AND (%(tasks)s::text[] IS NULL OR task || '' = ANY(%(tasks)s::text[]))
+            AND (%(queues)s::text[] IS NULL OR queue || '' = ANY(%(queues)s::text[]))
+            AND (%(keys)s::text[] IS NULL OR (unique_key = ANY(%(keys)s::text[])) IS TRUE)
+            AND (%(schedules)s::text[] IS NULL OR (schedule = ANY(%(schedules)s::text[])) IS TRUE)
+            AND (%(actors)s::text[] IS NULL OR actor || '' = ANY(%(actors)s::text[]))
+            AND (%(created_from)s::bigint IS NULL OR created_at >= %(created_from)s::bigint)
+            AND (%(created_to)s::bigint IS NULL OR created_at < %(created_to)s::bigint)
+            AND (%(finished_from)s::bigint IS NULL OR finished_at + 0 >= %(finished_from)s::bigint)
+            AND (%(finished_to)s::bigint IS NULL OR finished_at + 0 < %(finished_to)s::bigint)
+    ) UNION ALL (
+        SELECT id, tags, metadata, error FROM {finished}
+        WHERE id = ANY(%(ids)s::text[]) AND id < %(before)s::text
+            AND (%(states)s::text[] IS NULL OR state || '' = ANY(%(states)s::text[]))
+            AND (%(tasks)s::text[] IS NULL OR task || '' = ANY(%(tasks)s::text[]))
+            AND (%(queues)s::text[] IS NULL OR queue || '' = ANY(%(queues)s::text[]))
+            AND (%(keys)s::text[] IS NULL OR (unique_key = ANY(%(keys)s::text[])) IS TRUE)
+            AND (%(schedules)s::text[] IS NULL OR (schedule = ANY(%(schedules)s::text[])) IS TRUE)
+            AND (%(actors)s::text[] IS NULL OR actor || '' = ANY(%(actors)s::text[]))
+            AND (%(created_from)s::bigint IS NULL OR created_at >= %(created_from)s::bigint)
+            AND (%(created_to)s::bigint IS NULL OR created_at < %(created_to)s::bigint)
+            AND (%(finished_from)s::bigint IS NULL OR finished_at + 0 >= %(finished_from)s::bigint)
+            AND (%(finished_to)s::bigint IS NULL OR finished_at + 0 < %(finished_to)s::bigint)
+    )
+) AS both_kinds
+ORDER BY id DESC;
 
 -- name: stats
 -- The depth of every queue, or of these. Reads both tables: never on a hot path.
@@ -676,12 +789,27 @@ DELETE FROM {events} WHERE (xid, number) IN (
 RETURNING number;
 
 -- name: prune_jobs
--- Remove the first jobs that ended before an instant; a NULL list matches all. Chosen once, up
+-- Remove the first jobs that ended so before an instant; a NULL list matches all. Chosen once, up
 -- front: as a part of the DELETE the choice may be made anew for every row, beyond its limit.
 WITH doomed AS MATERIALIZED (
+    SELECT first.id FROM unnest(%(states)s::text[]) AS s (state) CROSS JOIN LATERAL (
+        SELECT id, finished_at FROM {finished}
+        WHERE state = s.state AND finished_at < %(before)s::bigint
+            AND (%(tasks)s::text[] IS NULL OR task = ANY(%(tasks)s::text[]))
+            AND (%(queues)s::text[] IS NULL OR queue = ANY(%(queues)s::text[]))
+        ORDER BY finished_at, id LIMIT %(most)s::bigint
+        FOR UPDATE SKIP LOCKED
+    ) AS first
+    ORDER BY first.finished_at, first.id LIMIT %(most)s::bigint
+)
+DELETE FROM {finished} AS ended USING doomed WHERE ended.id = doomed.id
+RETURNING ended.state;
+
+-- name: prune_jobs_of_ids
+-- The same among these ids only.
+WITH doomed AS MATERIALIZED (
     SELECT id FROM {finished}
-    WHERE finished_at < %(before)s::bigint
-        AND (%(ids)s::text[] IS NULL OR id = ANY(%(ids)s::text[]))
+    WHERE id = ANY(%(ids)s::text[]) AND finished_at + 0 < %(before)s::bigint
         AND (%(states)s::text[] IS NULL OR state = ANY(%(states)s::text[]))
         AND (%(tasks)s::text[] IS NULL OR task = ANY(%(tasks)s::text[]))
         AND (%(queues)s::text[] IS NULL OR queue = ANY(%(queues)s::text[]))

@@ -17,7 +17,7 @@ from tenure.core.event import EventFilter, NewEvent, StoredEvent
 from tenure.core.fleet import Finding, Inspection, QueueSettings, WorkerInfo
 from tenure.core.identity import Reservation
 from tenure.core.insertion import Inserted
-from tenure.core.job import JobRow, NewJob
+from tenure.core.job import JobRow, NewJob, check_payload
 from tenure.core.lease import Beat, Extension
 from tenure.core.outcomes import Settled, Settlement
 from tenure.core.query import (
@@ -25,6 +25,7 @@ from tenure.core.query import (
     PRUNE_MAX,
     CancelResult,
     Filter,
+    Found,
     Page,
     QueueStats,
     RequeueResult,
@@ -181,10 +182,13 @@ class SQLiteEngine:
             "cancel", lambda tx, at: operations.cancel(tx, ids, force, at), now, len(ids)
         )
 
-    async def requeue(self, ids: Sequence[str], *, now: int | None = None) -> RequeueResult:
+    async def requeue(
+        self, ids: Sequence[str], *, payload: bytes | None = None, now: int | None = None
+    ) -> RequeueResult:
         """See `Engine.requeue`."""
+        check_payload(payload, self.traits.max_payload)
         return await self._write(
-            "requeue", lambda tx, at: operations.requeue(tx, ids, at), now, len(ids)
+            "requeue", lambda tx, at: operations.requeue(tx, ids, payload, at), now, len(ids)
         )
 
     async def get(self, ids: Sequence[str]) -> list[JobRow | None]:
@@ -199,7 +203,7 @@ class SQLiteEngine:
             "next_due", lambda tx, at: queries.next_due(tx, queues, tasks, at), now
         )
 
-    async def find(self, where: Filter, page: Page) -> list[JobRow]:
+    async def find(self, where: Filter, page: Page) -> Found:
         """See `Engine.find`."""
         _check_limit(page.limit, PAGE_MAX)
         return await self._read("find", lambda tx, at: queries.find(tx, where, page), None)

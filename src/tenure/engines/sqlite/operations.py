@@ -19,7 +19,7 @@ from tenure.core.job import COLUMNS, JobRow, NewJob, new_row
 from tenure.core.lease import Beat, Extended, Extension, Lost
 from tenure.core.outcomes import Change, Settled, Settlement, Verdict
 from tenure.core.query import CancelResult, Filter, RequeueResult, Swept
-from tenure.core.states import Event, State, check
+from tenure.core.states import FINAL, Event, State, check
 from tenure.engines import sql
 from tenure.engines.sqlite.thread import Transaction
 from tenure.errors import PayloadError
@@ -323,7 +323,7 @@ def cancel_one(tx: Transaction, job_id: str, now: int, *, force: bool) -> str:
     return "cancelled"
 
 
-def requeue(tx: Transaction, ids: Sequence[str], now: int) -> RequeueResult:
+def requeue(tx: Transaction, ids: Sequence[str], payload: bytes | None, now: int) -> RequeueResult:
     """See `Engine.requeue`."""
     requeued, not_final, not_found, taken = [], [], [], {}
     for job_id in dict.fromkeys(ids):
@@ -335,7 +335,7 @@ def requeue(tx: Transaction, ids: Sequence[str], now: int) -> RequeueResult:
         elif (other := _taken_by(tx, row)) is not None:
             taken[job_id] = other
         else:
-            write_row(tx, row, rules.requeued_values(row, now))
+            write_row(tx, row, rules.requeued_values(row, now, payload))
             requeued.append(job_id)
     return RequeueResult(tuple(requeued), tuple(not_final), tuple(not_found), taken)
 
@@ -349,10 +349,15 @@ def _taken_by(tx: Transaction, row: JobRow) -> str | None:
 def prune_jobs(tx: Transaction, before: int, where: Filter, limit: int) -> int:
     """See `Engine.prune`."""
     asked: dict[str, Any] = {"before": before, "limit": limit}
-    for name in ("ids", "states", "tasks", "queues", "schedules"):
+    for name in ("states", "tasks", "queues"):
         values = getattr(where, name)
         asked[name] = as_list(values) if values else None
-    found = tx.execute(SQL["ended_before"], asked)
-    for _, state in found:
+    if where.ids:
+        found = tx.execute(SQL["ended_of_ids"], asked | {"ids": as_list(where.ids)})
+    else:
+        states = FINAL.intersection(where.states) if where.states else FINAL
+        lanes = [tx.execute(SQL["ended_before"], asked | {"state": str(one)}) for one in states]
+        found = sorted(row for lane in lanes for row in lane)[:limit]
+    for _, _, state in found:
         check(State(state), Event.PRUNE, None)
-    return tx.write(SQL["remove_jobs"], {"ids": as_list(job_id for job_id, _ in found)})
+    return tx.write(SQL["remove_jobs"], {"ids": as_list(job_id for _, job_id, _ in found)})

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tenure.core.columns import matches_inside
 from tenure.core.identity import Reservation
 from tenure.core.job import JobRow
-from tenure.core.query import Filter, Page, QueueStats
+from tenure.core.query import SCAN_MAX, Filter, Found, Page, QueueStats
 from tenure.engines.sqlite.operations import SQL, as_list, to_row
 from tenure.engines.sqlite.thread import Transaction
 
@@ -35,21 +36,35 @@ def next_due(
     return wait
 
 
-def find(tx: Transaction, where: Filter, page: Page) -> list[JobRow]:
+def find(tx: Transaction, where: Filter, page: Page) -> Found:
     """See `Engine.find`."""
-    values = {
+    values: dict[str, str | int | None] = {
         "before": _AFTER_ALL if page.before is None else page.before,
-        "limit": page.limit,
-        "states": as_list(where.states) if where.states else None,
-        "tasks": as_list(where.tasks) if where.tasks else None,
-        "queues": as_list(where.queues) if where.queues else None,
-        "schedules": as_list(where.schedules) if where.schedules else None,
+        "created_from": where.created_from,
+        "created_to": where.created_to,
+        "finished_from": where.finished_from,
+        "finished_to": where.finished_to,
     }
+    for name in ("states", "tasks", "queues", "keys", "schedules", "actors"):
+        wanted = getattr(where, name)
+        values[name] = as_list(wanted) if wanted else None
+    floor = None
     if where.ids:
-        found = tx.execute(SQL["find_by_id"], values | {"ids": as_list(where.ids)})
+        values["ids"] = as_list(where.ids)
     else:
-        found = tx.execute(SQL["find"], values)
-    return [to_row(row) for row in found]
+        end = tx.execute(SQL["scan_end"], {"before": values["before"], "scan": SCAN_MAX - 1})
+        floor = end[0][0] if end else None
+        values["floor"] = floor or ""
+    among = "among_ids" if where.ids else "in_range"
+    if where.looks_inside:
+        inside = tx.execute(SQL[f"inside_{among}"], values)
+        ids = [job_id for job_id, *texts in inside if matches_inside(where, *texts)][: page.limit]
+        rows = [row for row in get(tx, ids) if row is not None and where.matches(row)]
+    else:
+        found = tx.execute(SQL[f"find_{among}"], values | {"limit": page.limit})
+        rows = [to_row(row) for row in found]
+        ids = [row.id for row in rows]
+    return Found(rows, ids[-1] if len(ids) == page.limit else floor)
 
 
 def stats(tx: Transaction, queues: Sequence[str], now: int) -> list[QueueStats]:

@@ -269,25 +269,73 @@ SELECT min(CASE
 END)
 FROM json_each(:queues) AS q;
 
--- name: find
--- A page of matching jobs before an id, newest first; a NULL list matches all.
+-- name: scan_end
+-- The last of so many jobs before an id; nothing, if there are not that many.
+SELECT id FROM jobs WHERE id < :before ORDER BY id DESC LIMIT 1 OFFSET :scan;
+
+-- name: find_in_range
+-- Matching jobs before an id and not before another, newest first; what is NULL matches all.
 SELECT * FROM jobs
-WHERE id < :before
+WHERE id < :before AND id >= :floor
     AND (:states IS NULL OR +state IN (SELECT value FROM json_each(:states)))
     AND (:tasks IS NULL OR +task IN (SELECT value FROM json_each(:tasks)))
     AND (:queues IS NULL OR +queue IN (SELECT value FROM json_each(:queues)))
+    AND (:keys IS NULL OR +unique_key IN (SELECT value FROM json_each(:keys)))
     AND (:schedules IS NULL OR +schedule IN (SELECT value FROM json_each(:schedules)))
+    AND (:actors IS NULL OR actor IN (SELECT value FROM json_each(:actors)))
+    AND (:created_from IS NULL OR created_at >= :created_from)
+    AND (:created_to IS NULL OR created_at < :created_to)
+    AND (:finished_from IS NULL OR +finished_at >= :finished_from)
+    AND (:finished_to IS NULL OR +finished_at < :finished_to)
 ORDER BY id DESC LIMIT :limit;
 
--- name: find_by_id
+-- name: find_among_ids
 -- The same among these ids only.
 SELECT * FROM jobs
 WHERE id IN (SELECT value FROM json_each(:ids)) AND id < :before
     AND (:states IS NULL OR +state IN (SELECT value FROM json_each(:states)))
     AND (:tasks IS NULL OR +task IN (SELECT value FROM json_each(:tasks)))
     AND (:queues IS NULL OR +queue IN (SELECT value FROM json_each(:queues)))
+    AND (:keys IS NULL OR +unique_key IN (SELECT value FROM json_each(:keys)))
     AND (:schedules IS NULL OR +schedule IN (SELECT value FROM json_each(:schedules)))
+    AND (:actors IS NULL OR actor IN (SELECT value FROM json_each(:actors)))
+    AND (:created_from IS NULL OR created_at >= :created_from)
+    AND (:created_to IS NULL OR created_at < :created_to)
+    AND (:finished_from IS NULL OR +finished_at >= :finished_from)
+    AND (:finished_to IS NULL OR +finished_at < :finished_to)
 ORDER BY id DESC LIMIT :limit;
+
+-- name: inside_in_range
+-- What tells of matching jobs whether they match inside, too.
+SELECT id, tags, metadata, error FROM jobs
+WHERE id < :before AND id >= :floor
+    AND (:states IS NULL OR +state IN (SELECT value FROM json_each(:states)))
+    AND (:tasks IS NULL OR +task IN (SELECT value FROM json_each(:tasks)))
+    AND (:queues IS NULL OR +queue IN (SELECT value FROM json_each(:queues)))
+    AND (:keys IS NULL OR +unique_key IN (SELECT value FROM json_each(:keys)))
+    AND (:schedules IS NULL OR +schedule IN (SELECT value FROM json_each(:schedules)))
+    AND (:actors IS NULL OR actor IN (SELECT value FROM json_each(:actors)))
+    AND (:created_from IS NULL OR created_at >= :created_from)
+    AND (:created_to IS NULL OR created_at < :created_to)
+    AND (:finished_from IS NULL OR +finished_at >= :finished_from)
+    AND (:finished_to IS NULL OR +finished_at < :finished_to)
+ORDER BY id DESC;
+
+-- name: inside_among_ids
+-- The same among these ids only.
+SELECT id, tags, metadata, error FROM jobs
+WHERE id IN (SELECT value FROM json_each(:ids)) AND id < :before
+    AND (:states IS NULL OR +state IN (SELECT value FROM json_each(:states)))
+    AND (:tasks IS NULL OR +task IN (SELECT value FROM json_each(:tasks)))
+    AND (:queues IS NULL OR +queue IN (SELECT value FROM json_each(:queues)))
+    AND (:keys IS NULL OR +unique_key IN (SELECT value FROM json_each(:keys)))
+    AND (:schedules IS NULL OR +schedule IN (SELECT value FROM json_each(:schedules)))
+    AND (:actors IS NULL OR actor IN (SELECT value FROM json_each(:actors)))
+    AND (:created_from IS NULL OR created_at >= :created_from)
+    AND (:created_to IS NULL OR created_at < :created_to)
+    AND (:finished_from IS NULL OR +finished_at >= :finished_from)
+    AND (:finished_to IS NULL OR +finished_at < :finished_to)
+ORDER BY id DESC;
 
 -- name: stats
 -- The depth of every queue, or of these. Reads the whole table: never on a hot path.
@@ -411,15 +459,23 @@ DELETE FROM events WHERE number IN (
 );
 
 -- name: ended_before
--- Jobs that ended before an instant, the longest ago first; a NULL list matches all.
-SELECT id, state FROM jobs INDEXED BY jobs_finished
-WHERE finished_at < :before
-    AND state IN ('completed', 'failed', 'cancelled', 'expired')
-    AND (:ids IS NULL OR id IN (SELECT value FROM json_each(:ids)))
-    AND (:states IS NULL OR state IN (SELECT value FROM json_each(:states)))
+-- Jobs of a final state that ended before an instant, the longest ago first; a NULL list matches
+-- all.
+SELECT finished_at, id, state FROM jobs INDEXED BY jobs_finished
+WHERE state = :state AND finished_at < :before AND finished_at IS NOT NULL
     AND (:tasks IS NULL OR task IN (SELECT value FROM json_each(:tasks)))
     AND (:queues IS NULL OR queue IN (SELECT value FROM json_each(:queues)))
     AND (:schedules IS NULL OR +schedule IN (SELECT value FROM json_each(:schedules)))
+ORDER BY finished_at, id LIMIT :limit;
+
+-- name: ended_of_ids
+-- The same among these ids only, of all final states or of these.
+SELECT finished_at, id, state FROM jobs
+WHERE id IN (SELECT value FROM json_each(:ids)) AND +finished_at < :before
+    AND +state IN ('completed', 'failed', 'cancelled', 'expired')
+    AND (:states IS NULL OR +state IN (SELECT value FROM json_each(:states)))
+    AND (:tasks IS NULL OR +task IN (SELECT value FROM json_each(:tasks)))
+    AND (:queues IS NULL OR +queue IN (SELECT value FROM json_each(:queues)))
 ORDER BY finished_at, id LIMIT :limit;
 
 -- name: remove_jobs

@@ -64,6 +64,7 @@ from tenure.testing.conformance.steps import (
     look,
     prune,
     remove,
+    requeue,
     save,
 )
 
@@ -254,12 +255,10 @@ class History(RuleBasedStateMachine):
     def _cancel(self, ids: list[str], force: bool) -> None:
         self._do(cancel(ids, force, self._store.now))
 
-    @action(3, backs=IDS)
-    def requeue(self, backs: list[int]) -> None:
+    @action(3, backs=IDS, payload=st.sampled_from((None, None, b'{"edited":1}')))
+    def requeue(self, backs: list[int], payload: bytes | None) -> None:
         now, ids = self._store.now, [self._store.aimed(back, is_final) for back in backs]
-        self._do(
-            Step("requeue", f"requeue {ids} at {now}", lambda engine: engine.requeue(ids, now=now))
-        )
+        self._do(requeue(ids, payload, now))
 
     @action(
         2,

@@ -8,7 +8,7 @@ import pytest
 
 from tenure.core.durations import SECOND
 from tenure.core.outcomes import Cancelled, Errored, Snoozed
-from tenure.core.query import PAGE_MAX, Filter, Page, QueueStats
+from tenure.core.query import PAGE_MAX, SCAN_MAX, Filter, Page, QueueStats
 from tenure.core.states import State
 from tenure.engines.protocol import Engine, Facet
 from tenure.errors import ConfigurationError
@@ -40,7 +40,31 @@ FILTERS: dict[str, Filter] = {
     "some tasks": Filter(tasks=("a", "b", "never")),
     "a queue": Filter(queues=("x",)),
     "no such queue": Filter(queues=("never",)),
-    "a schedule": Filter(schedules=("s", "never")),
+    "a key": Filter(keys=("k3",)),
+    "some keys": Filter(keys=("k3", "k5", "never")),
+    "a schedule": Filter(schedules=("nightly",)),
+    "an actor": Filter(actors=("ann", "nobody")),
+    "a tag": Filter(tags=("even",)),
+    "some tags": Filter(tags=("even", "odd", "never")),
+    "a part of a tag": Filter(tags=("eve",)),
+    "an entry": Filter(metadata={"n": 4}),
+    "text is no number": Filter(metadata={"n": "4"}),
+    "a bool is no number": Filter(metadata={"n": 1}),
+    "a number is no bool": Filter(metadata={"n": True}),
+    "nothing is not nothing there": Filter(metadata={"none": None}),
+    "two entries": Filter(metadata={"n": 4, 'a "key"': "x'y\\"}),
+    "two entries that never meet": Filter(metadata={"n": 4, 'a "key"': "z"}),
+    "an error": Filter(error="BOOM"),
+    "a kind of error": Filter(error="valueerror: bo"),
+    "no such error": Filter(error="bo%m"),
+    "created from": Filter(created_from=NOW + 6),
+    "created before": Filter(created_to=NOW + 6),
+    "created within": Filter(created_from=NOW + 3, created_to=NOW + 5),
+    "ended from": Filter(finished_from=NOW + 101),
+    "ended before": Filter(finished_to=NOW + 101),
+    "not ended before": Filter(finished_to=NOW + 101, states=(State.PENDING,)),
+    "inside and outside": Filter(tags=("even",), states=(State.PENDING,), queues=("x",)),
+    "inside and ids": Filter(tags=("even",), ids=tuple(numbered(1, 2, 3, 4))),
     "all at once": Filter(
         ids=tuple(numbered(*range(9))), states=(State.PENDING,), tasks=("a", "c"), queues=("x",)
     ),
@@ -48,14 +72,35 @@ FILTERS: dict[str, Filter] = {
 
 
 async def _mixed(engine: Engine) -> None:
-    """Twelve jobs of three tasks and two queues, in several states."""
-    more: list[dict[str, Any]] = [
-        {"schedule": "s", "tick": n} if n % 4 == 1 else {} for n in range(12)
-    ]
-    await put(engine, *(new(n, task="abc"[n % 3], queue="xy"[n % 2], **more[n]) for n in range(12)))
-    rows = await take(engine, 6, queues=("x", "y"))
-    for row in rows[:3]:
-        await finish(engine, row)
+    """Twelve jobs of three tasks and two queues, in several states, no two alike inside."""
+    for n in range(12):
+        fields: dict[str, Any] = {
+            "task": "abc"[n % 3],
+            "queue": "xy"[n % 2],
+            "tags": ("odd", "all") if n % 2 else ("all", "even"),
+            "metadata": {"n": n if n != 1 else True, 'a "key"': "x'y\\"} if n else {},
+        }
+        if n % 4 == 3:
+            fields |= {"unique_key": f"k{n}", "schedule": "nightly", "tick": n}
+        if n == 7:
+            fields |= {"actor": "ann", "metadata": {"none": None, "deep": {"n": 4}}}
+        await put(engine, new(n, **fields), now=NOW + n)
+    rows = await take(engine, 6, queues=("x", "y"), now=NOW + 99)
+    for place, row in enumerate(rows[:4]):
+        outcome = Errored(boom()) if place == 3 else None
+        await finish(engine, row, outcome, now=NOW + 100 + place)
+
+
+async def _walk(engine: Engine, where: Filter, limit: int) -> list[str]:
+    """The ids on all pages, in the order met."""
+    met: list[str] = []
+    page = await engine.find(where, Page(limit))
+    met += ids(page)
+    while page.next is not None:
+        page = await engine.find(where, Page(limit, page.next))
+        assert len(page) <= limit
+        met += ids(page)
+    return met
 
 
 class TestGet(Conformance):
@@ -95,6 +140,27 @@ class TestFind(Conformance):
             seen += ids(rows)
             before = rows[-1].id
         assert seen == numbered(10, 8, 6, 4, 2, 0)
+
+    @pytest.mark.parametrize("limit", [1, 2, 6, 100])
+    @pytest.mark.parametrize(
+        "name", ["a queue", "a tag", "an entry", "ids", "no such queue", "inside and ids"]
+    )
+    async def test_going_on_from_next_meets_everything_once(
+        self, engine: Engine, name: str, limit: int
+    ) -> None:
+        await _mixed(engine)
+        rows = await engine.get(numbered(*range(11, -1, -1)))
+        wanted = [row.id for row in rows if row and FILTERS[name].matches(row)]
+        assert await _walk(engine, FILTERS[name], limit) == wanted
+
+    @pytest.mark.parametrize("where", [Filter(queues=("x",)), Filter(tags=("t",))])
+    async def test_a_few_among_more_than_one_call_looks_at(
+        self, engine: Engine, where: Filter
+    ) -> None:
+        """The few are the oldest, so the first calls find nothing, and say where to go on."""
+        few = [new(n, queue="x", tags=("t",)) for n in (0, 1)]
+        await engine.insert([*few, *(new(n) for n in range(2, SCAN_MAX + 5))], now=NOW)
+        assert await _walk(engine, where, 100) == numbered(1, 0)
 
     async def test_newest_first_by_id_not_by_insertion(self, engine: Engine) -> None:
         await put(engine, *(new(n) for n in (3, 1, 4, 2)))

@@ -10,6 +10,7 @@ from tenure.core.query import RequeueResult
 from tenure.core.rules import requeued_values
 from tenure.core.states import State
 from tenure.engines.protocol import Engine, Facet
+from tenure.errors import PayloadError
 from tenure.testing.conformance.cancel import ENDS
 from tenure.testing.conformance.kit import (
     LEASE,
@@ -119,3 +120,18 @@ class TestRequeue(Conformance):
         answer = await engine.requeue([job.id for job in jobs], now=NOW + 1)
         assert answer.requeued == tuple(job.id for job in jobs)
         assert len(await take(engine, 3000, now=NOW + 1, owner=OTHER)) == 2500
+
+    async def test_new_arguments_take_the_place_of_the_old(self, engine: Engine) -> None:
+        before = await finished(engine, payload=b'{"to":"ann"}')
+        await engine.requeue([before.id], payload=b'{"to":"bob"}', now=NOW + 5)
+        wanted = changed(before, **requeued_values(before, NOW + 5, b'{"to":"bob"}'))
+        assert await stored(engine, 1) == wanted
+        assert (await take_one(engine, now=NOW + 5)).payload == b'{"to":"bob"}'
+
+    async def test_arguments_that_are_too_large_are_refused(self, engine: Engine) -> None:
+        before = await finished(engine)
+        with pytest.raises(PayloadError, match="bytes"):
+            await engine.requeue(
+                [before.id], payload=b"x" * (engine.traits.max_payload + 1), now=NOW
+            )
+        assert await stored(engine, 1) == before

@@ -203,6 +203,14 @@ def cancel(ids: Sequence[str], force: bool, now: int) -> Step:
     )
 
 
+def requeue(ids: Sequence[str], payload: bytes | None, now: int) -> Step:
+    return Step(
+        "requeue",
+        f"requeue {ids} with {payload!r} at {now}",
+        lambda engine: engine.requeue(ids, payload=payload, now=now),
+    )
+
+
 def prune(kind: Prunable, before: int, where: Filter | None, limit: int) -> Step:
     return Step(
         f"prune {kind}",
@@ -263,6 +271,8 @@ FILTERS = (
     Filter(tasks=("x", "y"), queues=("a",)),
     Filter(states=(State.RUNNING,), queues=("b", "a")),
     Filter(states=(State.COMPLETED, State.CANCELLED, State.EXPIRED), tasks=("z",)),
+    Filter(keys=(KEYS[0],)),
+    Filter(error="boom", tasks=("x", "z")),
 )
 
 

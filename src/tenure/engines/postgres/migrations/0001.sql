@@ -106,8 +106,9 @@ CREATE TABLE {finished} (LIKE {jobs}) WITH (
 
 ALTER TABLE {finished} ADD CONSTRAINT {finished_pkey} PRIMARY KEY (id);
 
--- Retention: what ended, the longest ago first.
-CREATE INDEX {finished_at} ON {finished} (finished_at, id);
+-- Retention: what ended, by how it did, the longest ago first. Each end may be kept for another
+-- time, and what is still kept must not be walked through.
+CREATE INDEX {finished_at} ON {finished} (state, finished_at, id);
 
 -- At most one job of a tick, for ever.
 CREATE UNIQUE INDEX {finished_tick} ON {finished} (schedule, tick)

@@ -82,8 +82,9 @@ CREATE INDEX jobs_running ON jobs (queue, task)
 CREATE INDEX jobs_cancelling ON jobs (id)
     WHERE state = 'running' AND cancel_requested = 1;
 
--- Retention: what ended, the longest ago first.
-CREATE INDEX jobs_finished ON jobs (finished_at, id)
+-- Retention: what ended, by how it did, the longest ago first. Each end may be kept for another
+-- time, and what is still kept must not be walked through.
+CREATE INDEX jobs_finished ON jobs (state, finished_at, id)
     WHERE finished_at IS NOT NULL;
 
 -- At most one living job of a key. Who comes second is told so before; this stands behind it.
