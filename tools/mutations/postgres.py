@@ -123,17 +123,12 @@ POSTGRES = (
         (
             "AND NOT EXISTS (SELECT FROM {queues} p WHERE p.queue = l.queue AND p.paused)",
             "",
-            "TestPaused::test_a_paused_queue_gives_nothing_until_it_goes_on",
+            "test_floors.py::test_a_quick_claim_leaves_paused_queues_alone",
         ),
         (
             "j.owner = %(owner)s::text AND j.id <> ALL(%(held)s::text[])",
             "j.owner = %(owner)s::text",
             "TestResume::test_what_is_held_is_not_repeated",
-        ),
-        (
-            "            AND j.available_at <= (SELECT now FROM clock)\n",
-            "",
-            "TestPromote::test_only_due_jobs_are_promoted",
         ),
         (
             "AND (SELECT true FROM {finished} f WHERE f.id = asked.id) IS NULL",
@@ -156,9 +151,9 @@ POSTGRES = (
             "TestPrune::test_only_what_ended_before_the_instant",
         ),
         (
-            "    set_config('enable_seqscan', 'off', false), ",
-            "    ",
-            "test_plans.py::test_a_statement_uses_its_indexes",
+            "    set_config('statement_timeout', %(timeout)s::text, false),\n",
+            "",
+            "test_locks.py::test_the_server_ends_what_nobody_waits_for_any_more",
         ),
         (
             "SELECT pg_advisory_xact_lock(hashtextextended(%(channel)s::text, 0))",
@@ -209,20 +204,12 @@ POSTGRES = (
         (
             "self._spawn(link.abandon())",
             "pass",
-            "test_locks.py::test_a_statement_that_waits_too_long_is_given_up",
+            "test_pooler.py::test_a_statement_that_waits_too_long_is_ended_at_the_server",
         ),
         (
             "if self._closed or not link.clean:",
             "if self._closed:",
-            "test_outages.py::test_a_session_that_is_ended_within_a_call_fails_that_call",
-        ),
-    )
-    + _changes(
-        "handle.py",
-        (
-            "self.loop.call_later(self._place.timeout, self._give_up, name, answer)",
-            "self.loop.call_later(3600, self._give_up, name, answer)",
-            "test_outages.py::test_a_network_that_stalls_ends_calls_in_time_and_nothing_else",
+            "test_outages.py::test_a_connection_that_is_left_in_a_transaction_is_not_used_again",
         ),
     )
     + _changes(

@@ -92,10 +92,10 @@ def test_a_statement_locks_no_more_rows_than_allowed():
         def __init__(self, number: int) -> None:
             self.id = str(number)
 
-    found = waves([Item(number % 1500) for number in range(3 * CHUNK)])
+    found = waves([Item(number % 700) for number in range(3 * CHUNK)])
     assert sorted(place for wave in found for place in wave) == list(range(3 * CHUNK))
     for wave in found:
-        assert len({place % 1500 for place in wave}) == len(wave) <= CHUNK
+        assert len({place % 700 for place in wave}) == len(wave) <= CHUNK
     # What is written twice is written in order.
     where = {place: number for number, wave in enumerate(found) for place in wave}
-    assert all(where[place] < where[place + 1500] for place in range(1500))
+    assert all(where[place] < where[place + 700] for place in range(3 * CHUNK - 700))

@@ -155,6 +155,15 @@ async def test_a_network_that_stalls_ends_calls_in_time_and_nothing_else(store, 
             assert queue.pending + queue.running >= 2
 
 
+async def test_a_connection_that_is_left_in_a_transaction_is_not_used_again(engine):
+    pool = engine._handle._pool
+    deadline = asyncio.get_running_loop().time() + 60
+    async with pool.link(deadline) as left:
+        await left.connection.execute("BEGIN")
+    async with pool.link(deadline) as other:
+        assert other is not left
+
+
 async def test_an_answer_at_the_deadline_leaves_no_connection_that_is_being_ended(engine):
     pool = engine._handle._pool
     deadline = asyncio.get_running_loop().time() + 60

@@ -1,7 +1,7 @@
-"""Jobs that end are removed by cheap steps, and neither sizes nor times grow with those that passed.
+"""Jobs that ended are removed by cheap steps; neither sizes nor times grow with what has passed.
 
 By hand: `make pytest ARGS="tests/engines/postgres/test_retention.py"` takes a few seconds,
-`make soak` with the same words a few minutes.
+`make soak` with the same words a few minutes; `--junitxml=FILE` tells the rates and sizes.
 """
 
 from __future__ import annotations
@@ -47,21 +47,23 @@ async def prune(engine: PostgresEngine, before: int) -> int:
     return steps
 
 
+def number(look: Look, statement: str, *values: str) -> int:
+    found = look.execute(statement, values).fetchone()
+    assert found is not None
+    return int(found[0])
+
+
 def now_of(look: Look) -> int:
-    [now] = look.execute(
-        "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
-    ).fetchone()
-    return now
+    return number(look, "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint")
 
 
 def size(look: Look, table: str) -> int:
     """Bytes of a table with its indexes."""
-    [size] = look.execute("SELECT pg_total_relation_size(%s::regclass)", (table,)).fetchone()
-    return size
+    return number(look, "SELECT pg_total_relation_size(%s::regclass)", table)
 
 
 @pytest.mark.timeout(3000)
-async def test_what_has_passed_costs_nothing(engine, look, scaled):
+async def test_what_has_passed_costs_nothing(engine, look, scaled, record_property):
     """B045: a part is a tenth; what ended two parts ago is removed. Rates are judged in soaks."""
     part = scaled(1000, 100_000)
     rates, instants, sizes = [], [0, now_of(look)], []
@@ -76,7 +78,8 @@ async def test_what_has_passed_costs_nothing(engine, look, scaled):
     look.execute("VACUUM jobs")
     look.execute("VACUUM finished")
     sizes.append((size(look, "jobs"), size(look, "finished")))
-    print("rates", *(round(rate) for rate in rates), "MB", *((a >> 20, b >> 20) for a, b in sizes))
+    record_property("rates", [round(rate) for rate in rates])
+    record_property("MB of jobs and finished", [(a >> 20, b >> 20) for a, b in sizes])
     [queue] = await engine.stats()
     assert (queue.completed, queue.pending, queue.running) == (2 * part, 0, 0)
     for table in (0, 1):
