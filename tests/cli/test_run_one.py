@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 
+from tenure import QueueService
 from tests.cli.conftest import until
 
 
@@ -62,3 +63,15 @@ def test_a_body_that_cannot_be_stopped_holds_up_nothing(tenure):
     process.communicate(timeout=40)
     assert process.returncode in (6, 128 + signal.SIGTERM)
     assert tenure.job(job_id)["state"] == "pending"
+
+
+def test_a_job_that_somebody_else_claimed_is_taken_over_by_its_token(tenure):
+    job_id = tenure.enqueue("add", "1")
+    with QueueService(tenure.url).sync as elsewhere:
+        [claimed] = elsewhere.claim(tasks=["add"])
+    token = str(claimed.token)
+    assert "holds it" in tenure("run-one", "app:jobs", job_id, code=5).stderr
+    wrong = tenure("run-one", "app:jobs", job_id, "--token", "1", code=5)
+    assert "not held under the token 1" in wrong.stderr
+    assert tenure.json("run-one", "app:jobs", job_id, "--token", token)["result"] == 3
+    tenure("run-one", "app:jobs", job_id, "--token", token, code=5)
