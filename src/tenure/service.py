@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, overload
@@ -14,15 +13,16 @@ from msgspec.structs import replace
 
 from tenure.core.durations import SECOND, Seconds, micros
 from tenure.core.fleet import Inspection, notes
-from tenure.core.insertion import Inserted
-from tenure.core.job import Job, NewJob
+from tenure.core.job import Job
 from tenure.core.query import CancelResult, RequeueResult, Swept
 from tenure.core.states import State
 from tenure.engines.open import open_engine
 from tenure.engines.optional import Checkable, direct_of
 from tenure.engines.protocol import Engine
-from tenure.errors import ConfigurationError, InvalidArguments, JobNotFound, SchemaError
+from tenure.enqueueing import Enqueueing
+from tenure.errors import ConfigurationError, JobNotFound, SchemaError
 from tenure.handles import JobHandle
+from tenure.identities import Identities
 from tenure.joining import Using
 from tenure.lifetime import Lifetime
 from tenure.lookups import SWEEP_MAX, checked_ids, count, page, selection
@@ -34,6 +34,8 @@ from tenure.receipts import Receipts
 from tenure.receiving import Receiver, Receiving, receive_options
 from tenure.settings import load
 from tenure.tasks import BoundTask, Decorator, Task, TaskRef, TaskSet, bound_tasks
+from tenure.wiring import ServiceSettings, companion_of, surroundings_of
+from tenure.worker.callbacks import sweep
 from tenure.worker.options import WorkerChanges, WorkerOptions
 from tenure.worker.single import SingleRun
 from tenure.worker.worker import Worker
@@ -66,18 +68,17 @@ class QueueService:
         url: str | None = None,
         *,
         tasks: Iterable[str | ModuleType | Task[..., Any]] = (),
-        lease: Seconds | None = None,
-        concurrency: int | None = None,
-        log_success: bool | None = None,
+        **settings: Unpack[ServiceSettings],
     ) -> None:
-        self.settings = load(
-            {"url": url, "lease": lease, "concurrency": concurrency, "log_success": log_success}
-        )
+        self.settings = load({"url": url, **settings})
         self.tasks = TaskSet()
         self.tasks.collect(tasks)
         self.hooks = Hooks()
         self.queues = Queues(self)
         self.receipts = Receipts(self)
+        self.identities = Identities(self)
+        self._surroundings = surroundings_of(self.settings)
+        self._enqueueing = Enqueueing(self)
         self._home = Home()
         self._receiving = Receiving(self)
         try:
@@ -87,6 +88,7 @@ class QueueService:
                 raise
             raise ConfigurationError(f"TENURE_URL or [tool.tenure] url: {error}") from error
         self._life.before_close = self._receiving.close
+        self._life.companion = companion_of(self.settings)
 
     # Declaring tasks
 
@@ -129,7 +131,7 @@ class QueueService:
         `PayloadError` or `ConfigurationError`, naming what is wrong, with nothing stored;
         `UnknownTask`; `EngineUnavailable`.
         """
-        [handle] = await self.enqueue_many([self._bind(task, args, kwargs)])
+        [handle] = await self.enqueue_many([self._enqueueing.bind(task, args, kwargs)])
         return handle
 
     async def enqueue_many(self, tasks: Iterable[BoundTask[R]]) -> list[JobHandle[R]]:
@@ -138,12 +140,9 @@ class QueueService:
         `await jobs.enqueue_many([resize.bind(path) for path in paths])`. Handles come in the
         order given. Raises as `enqueue` does.
         """
-        bound = bound_tasks(tasks)
-        new = self._new_jobs(bound)
-        if not new:
-            return []
-        inserted = await self._run(lambda engine: engine.insert(new))
-        return self._handles(bound, inserted)
+        return await self._enqueueing.put(
+            bound_tasks(tasks), lambda new: self._run(lambda engine: engine.insert(new))
+        )
 
     def using(self, connection: object) -> Using:
         """Enqueue inside the caller's own transaction, on the caller's connection.
@@ -237,13 +236,21 @@ class QueueService:
         which it becomes if the service is not open yet.
         """
         chosen = self._worker_options(options)
-        return Worker(self._life.engine, self.tasks, chosen, hooks=self.hooks, prepare=self.open)
+        return Worker(
+            self._life.engine,
+            self.tasks,
+            chosen,
+            hooks=self.hooks,
+            prepare=self.open,
+            surroundings=self._surroundings,
+        )
 
     def _worker_options(self, changes: WorkerChanges) -> WorkerOptions:
         return WorkerOptions(
             concurrency=self.settings.concurrency,
             lease=self.settings.lease,
             log_success=self.settings.log_success,
+            log_level=self.settings.log_level,
         ).changed(changes)
 
     async def run_one(self, job_id: str) -> Job:
@@ -265,7 +272,14 @@ class QueueService:
         self.tasks.get(job.task)
         options = {**options, "queues": (job.queue,), "concurrency": 1}
         worker = self._worker_options(options)
-        return SingleRun(self._life.engine, self.tasks, worker, job.row, hooks=self.hooks)
+        return SingleRun(
+            self._life.engine,
+            self.tasks,
+            worker,
+            job.row,
+            hooks=self.hooks,
+            surroundings=self._surroundings,
+        )
 
     def receive(
         self,
@@ -292,10 +306,12 @@ class QueueService:
         """Expire what is overdue and take back what lapsed, of any task.
 
         Up to `limit` (1 to 10,000) of each. Workers do this by themselves; this is for hosts
-        without one.
+        without one. Calls `on_failure` of the tasks whose jobs have failed by it.
         """
         most = count(limit, SWEEP_MAX)
-        return await self._run(lambda engine: engine.sweep(most))
+        return await self._run(
+            lambda engine: sweep(engine, most, self.tasks, self._surroundings.describer)
+        )
 
     # Living
 
@@ -349,49 +365,6 @@ class QueueService:
         await self.close()
 
     # Inside
-
-    def _bind(self, task: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> BoundTask[Any]:
-        if isinstance(task, str):
-            task = self.tasks.get(task)
-        if isinstance(task, Task | TaskRef):
-            bound: BoundTask[Any] = task.bind(*args, **kwargs)
-            return bound
-        if isinstance(task, BoundTask):
-            if args or kwargs:
-                raise InvalidArguments(f"{task.name} is bound already and takes no arguments")
-            return task
-        if inspect.iscoroutine(task):
-            task.close()
-            raise ConfigurationError(
-                "the task was called; give it and its arguments apart: enqueue(task, argument)"
-            )
-        raise ConfigurationError(
-            f"task must be a Task, a TaskRef or a task's name, not {task!r}; "
-            "was the function decorated with @jobs.task?"
-        )
-
-    def _new_jobs(self, bound: Iterable[BoundTask[Any]]) -> list[NewJob]:
-        limit = self._life.engine.traits.max_payload
-        new_id = self._life.ids
-        return [item.new_job(new_id(), limit) for item in bound]
-
-    def _handles(
-        self, bound: Iterable[BoundTask[R]], inserted: Iterable[Inserted]
-    ) -> list[JobHandle[R]]:
-        return [
-            JobHandle(self, answer.id, created=answer.created, task=item.task)
-            for answer, item in zip(inserted, bound, strict=True)
-        ]
-
-    def _put(self, tasks: Iterable[BoundTask[R]]) -> list[JobHandle[R]]:
-        """`enqueue_many` of the blocking face: on this thread if the engine can do so."""
-        bound = bound_tasks(tasks)  # here, as reading a generator runs the caller's code
-        direct = direct_of(self._life.engine)
-        if direct is None:
-            return self._home.run_sync(lambda: self.enqueue_many(bound))
-        self._home.refuse_to_block()
-        new = self._new_jobs(bound)
-        return self._handles(bound, direct.insert(new)) if new else []
 
     async def _run(self, operation: Callable[[Engine], Awaitable[T]]) -> T:
         async def run() -> T:

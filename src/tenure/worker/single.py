@@ -16,6 +16,7 @@ from tenure.errors import EngineUnavailable, JobNotClaimable, JobNotFound
 from tenure.observe.hooks import Hooks
 from tenure.tasks import TaskSet
 from tenure.worker.options import WorkerOptions
+from tenure.worker.surroundings import PLAIN, Surroundings
 from tenure.worker.worker import Worker
 
 _PROMOTED = 1000
@@ -40,8 +41,9 @@ class SingleRun(Worker):
         row: JobRow,
         *,
         hooks: Hooks | None = None,
+        surroundings: Surroundings = PLAIN,
     ) -> None:
-        super().__init__(engine, tasks, options, hooks=hooks)
+        super().__init__(engine, tasks, options, hooks=hooks, surroundings=surroundings)
         self._engine = engine
         self._row = row
         self._taken = False

@@ -15,6 +15,7 @@ from tenure.engines.protocol import Engine
 from tenure.leases.keeper import LeaseKeeper
 from tenure.leases.process import default_keeper
 from tenure.observe.hooks import Happening, Hooks
+from tenure.settings import level_of
 from tenure.tasks import TaskSet
 from tenure.worker.control import Control
 from tenure.worker.janitor import Janitor
@@ -22,6 +23,7 @@ from tenure.worker.options import WorkerOptions, seconds
 from tenure.worker.poller import Poller
 from tenure.worker.report import Reporter
 from tenure.worker.runner import Runner
+from tenure.worker.surroundings import PLAIN, Surroundings
 
 log = logging.getLogger("tenure.worker")
 
@@ -46,6 +48,7 @@ class Worker:
         keeper: LeaseKeeper | None = None,
         clock: Clock = SYSTEM_CLOCK,
         prepare: Callable[[], Awaitable[None]] | None = None,
+        surroundings: Surroundings = PLAIN,
     ) -> None:
         self.id = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self.options = options
@@ -56,7 +59,9 @@ class Worker:
         self._fatal: BaseException | None = None
         self._hooks = hooks or Hooks()
         self._keeper = keeper or default_keeper()
-        reporter = Reporter(self._hooks, log_success=options.log_success)
+        level = level_of(options.log_level, "log_level")
+        reporter = Reporter(self._hooks, log_success=options.log_success, log_level=level)
+        self._sanitized = surroundings.describer.sanitizes
         self._runner = Runner(
             engine,
             tasks,
@@ -65,6 +70,7 @@ class Worker:
             keeper=self._keeper,
             reporter=reporter,
             clock=clock,
+            surroundings=surroundings,
         )
         self._poller = Poller(
             engine,
@@ -79,7 +85,7 @@ class Worker:
         self._control = Control(
             engine, options.queues, wake=self._poller.wake, cancel=self._runner.ask
         )
-        self._janitor = Janitor(engine, reporter)
+        self._janitor = Janitor(engine, reporter, self._runner.callbacks)
 
     async def run(self) -> None:
         """Work until stopped, or in burst mode until nothing is due and nothing runs.
@@ -124,6 +130,11 @@ class Worker:
         return self._runner.active
 
     @property
+    def running_out(self) -> bool:
+        """Whether the worker ends, and waits for jobs whose `on_shutdown` is "run_out"."""
+        return self._runner.running_out
+
+    @property
     def left_behind(self) -> int:
         """How many bodies still run although their attempt is over; they ignored being stopped."""
         return self._runner.left_behind
@@ -137,7 +148,8 @@ class Worker:
         """The worker must end: it drains, and `run` raises the first of such errors."""
         if self._fatal is None:
             self._fatal = error
-            log.critical("the worker ends: %s", type(error).__qualname__, exc_info=error)
+            trace = None if self._sanitized else error
+            log.critical("the worker ends: %s", type(error).__qualname__, exc_info=trace)
         self._poller.stop()
         self._stopping.set()
 
@@ -169,6 +181,7 @@ class Worker:
         await asyncio.wait({poller}, timeout=_LAST_CLAIM_PATIENCE)
         try:
             await self._runner.drain(seconds(self.options.shutdown_timeout, "shutdown_timeout"))
+            await self._runner.run_out()
             await self._runner.close()
         finally:
             tasks = [poller, *helpers]
