@@ -1,5 +1,6 @@
 """tenure: durable background work for Python, held on leases."""
 
+from tenure.ambient import correlation, current_job
 from tenure.context import JobContext
 from tenure.core.directives import Cancel, Discard, Handoff, Retry, Snooze
 from tenure.core.job import Job, JobError, Progress
@@ -7,6 +8,7 @@ from tenure.core.query import CancelResult, RequeueResult
 from tenure.core.retry import RetryPolicy
 from tenure.core.states import State
 from tenure.errors import JobFailed, LeaseLost, TenureError
+from tenure.failures import retry_after_of
 from tenure.handles import JobHandle
 from tenure.service import QueueService
 from tenure.signatures import INJECTED
@@ -35,5 +37,8 @@ __all__ = [
     "Task",
     "TaskRef",
     "TenureError",
+    "correlation",
+    "current_job",
+    "retry_after_of",
     "task",
 ]

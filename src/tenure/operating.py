@@ -23,11 +23,13 @@ from tenure.engines.protocol import Engine
 from tenure.errors import InvalidArguments, JobNotFound
 from tenure.lookups import SWEEP_MAX, Selection, checked_ids, count, page, selection
 from tenure.maintenance import Maintenance
+from tenure.worker.callbacks import sweep
 
 if TYPE_CHECKING:
     from tenure.lifetime import Lifetime
     from tenure.settings import Settings
     from tenure.tasks import TaskSet
+    from tenure.worker.surroundings import Surroundings
 
 T = TypeVar("T")
 
@@ -38,6 +40,7 @@ class Operating:
     settings: Settings
     tasks: TaskSet
     _life: Lifetime
+    _surroundings: Surroundings
 
     async def get(self, job_id: str) -> Job:
         """The job with this id. Raises `JobNotFound`."""
@@ -184,10 +187,12 @@ class Operating:
         """Expire what is overdue and take back what lapsed, of any task.
 
         Up to `limit` (1 to 10,000) of each. Workers do this by themselves; this is for hosts
-        without one.
+        without one. Calls `on_failure` of the tasks whose jobs have failed by it.
         """
         most = count(limit, SWEEP_MAX)
-        return await self._run(lambda engine: engine.sweep(most))
+        return await self._run(
+            lambda engine: sweep(engine, most, self.tasks, self._surroundings.describer)
+        )
 
     if TYPE_CHECKING:  # of the other parts of a service
 

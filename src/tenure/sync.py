@@ -15,13 +15,14 @@ from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
 from tenure.core.durations import Seconds
 from tenure.core.fleet import Inspection
+from tenure.core.identity import Reservation
 from tenure.core.job import Job
 from tenure.core.query import CancelResult, QueueStats, RequeueResult, Swept
-from tenure.core.retention import Retention
 from tenure.core.upkeep import Maintained
 from tenure.declarations import Given
 from tenure.deliveries_sync import Receiver
 from tenure.handles import JobHandle as AsyncJobHandle
+from tenure.identities import Identities as AsyncIdentities
 from tenure.joining import SyncUsing
 from tenure.lookups import Selection
 from tenure.queues import Queues as AsyncQueues
@@ -31,18 +32,20 @@ from tenure.recurring import ScheduleChanges
 from tenure.schedules import ScheduleInfo, Synced
 from tenure.schedules import Schedules as AsyncSchedules
 from tenure.service import QueueService as AsyncQueueService
-from tenure.tasks import BoundTask, Task, TaskRef
+from tenure.tasks import BoundTask, Task, TaskRef, bound_tasks
+from tenure.wiring import ServiceSettings
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 class JobHandle(Generic[R]):
-    """A job that was enqueued. `created` is False when it was there already."""
+    """A job that was enqueued; `created` and `cancelling` as of `tenure.JobHandle`."""
 
     def __init__(self, handle: AsyncJobHandle[R], service: AsyncQueueService) -> None:
         self.id = handle.id
         self.created = handle.created
+        self.cancelling = handle.cancelling
         self._inner = handle
         self._service = service
 
@@ -186,6 +189,28 @@ class Queues:
         return self._service._home.run_sync(lambda: self._inner.stats(*queues))
 
 
+class Identities:
+    """Unique keys that were taken for ever: `jobs.sync.identities`.
+
+    The blocking twin of `tenure.identities.Identities`.
+    """
+
+    def __init__(self, identities: AsyncIdentities, service: AsyncQueueService) -> None:
+        self._inner = identities
+        self._service = service
+
+    def get(self, key: str) -> Reservation | None:
+        """Who took this key for ever, and when; None if nobody did."""
+        return self._service._home.run_sync(lambda: self._inner.get(key))
+
+    def release(self, key: str, expected_owner: str | None = None) -> bool:
+        """Free a key that was taken for ever; whether it was freed.
+
+        With `expected_owner`, the id of a job, only if that job took it. A job that has the key
+        and still waits or runs keeps it until it ends."""
+        return self._service._home.run_sync(lambda: self._inner.release(key, expected_owner))
+
+
 class QueueService:
     """The blocking face of a `tenure.QueueService`, found as its `async_service`.
 
@@ -197,36 +222,24 @@ class QueueService:
         url: str | None = None,
         *,
         tasks: Iterable[str | ModuleType | Task[..., Any]] = (),
-        lease: Seconds | None = None,
-        concurrency: int | None = None,
-        log_success: bool | None = None,
-        app_name: str | None = None,
-        retention: Retention | None = None,
+        **settings: Unpack[ServiceSettings],
     ) -> None:
-        self.async_service = AsyncQueueService(
-            url,
-            tasks=tasks,
-            lease=lease,
-            concurrency=concurrency,
-            log_success=log_success,
-            app_name=app_name,
-            retention=retention,
-        )
-        self.task = self.async_service.task
-        self.queues = Queues(self.async_service.queues, self.async_service)
-        self.receipts = Receipts(self.async_service.receipts, self.async_service)
-        self.schedules = Schedules(self.async_service.schedules, self.async_service)
+        self._face(AsyncQueueService(url, tasks=tasks, **settings))
 
     @classmethod
     def of(cls, service: AsyncQueueService) -> QueueService:
         """The blocking face of this service."""
         face = cls.__new__(cls)
-        face.async_service = service
-        face.task = service.task
-        face.queues = Queues(service.queues, service)
-        face.receipts = Receipts(service.receipts, service)
-        face.schedules = Schedules(service.schedules, service)
+        face._face(service)
         return face
+
+    def _face(self, service: AsyncQueueService) -> None:
+        self.async_service = service
+        self.task = service.task
+        self.queues = Queues(service.queues, service)
+        self.receipts = Receipts(service.receipts, service)
+        self.schedules = Schedules(service.schedules, service)
+        self.identities = Identities(service.identities, service)
 
     @property
     def url(self) -> str:
@@ -302,7 +315,9 @@ class QueueService:
         `PayloadError` or `ConfigurationError`, naming what is wrong, with nothing stored;
         `UnknownTask`; `EngineUnavailable`."""
         return JobHandle(
-            self.async_service._put([self.async_service._bind(task, args, kwargs)])[0],
+            self.async_service._enqueueing.put_sync(
+                [self.async_service._enqueueing.bind(task, args, kwargs)]
+            )[0],
             self.async_service,
         )
 
@@ -311,7 +326,10 @@ class QueueService:
 
         `jobs.enqueue_many([resize.bind(path) for path in paths])`. Handles come in the
         order given. Raises as `enqueue` does."""
-        return [JobHandle(handle, self.async_service) for handle in self.async_service._put(tasks)]
+        return [
+            JobHandle(handle, self.async_service)
+            for handle in self.async_service._enqueueing.put_sync(bound_tasks(tasks))
+        ]
 
     def wait(self, job_id: str, *, timeout: Seconds | None = None) -> Job:
         """The final job, once it has ended.
@@ -420,7 +438,7 @@ class QueueService:
         """Expire what is overdue and take back what lapsed, of any task.
 
         Up to `limit` (1 to 10,000) of each. Workers do this by themselves; this is for hosts
-        without one."""
+        without one. Calls `on_failure` of the tasks whose jobs have failed by it."""
         return self.async_service._home.run_sync(lambda: self.async_service.sweep(limit))
 
     def claim(

@@ -25,7 +25,7 @@ async def main(url: str, count: int) -> None:
     async with asyncio.TaskGroup() as group:
         for _ in range(count):
             engine = await open_engine(url).__aenter__()
-            declarations = Declarations(jobs.tasks, "shop", jobs._job_of)
+            declarations = Declarations(jobs.tasks, "shop", jobs._enqueueing.job_of)
             clock = SystemClock()
             group.create_task(Ticker(engine, declarations, hooks=Hooks(), clock=clock).run())
         sys.stdout.write("ready\n")

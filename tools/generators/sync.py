@@ -34,36 +34,24 @@ class QueueService:
         url: str | None = None,
         *,
         tasks: Iterable[str | ModuleType | Task[..., Any]] = (),
-        lease: Seconds | None = None,
-        concurrency: int | None = None,
-        log_success: bool | None = None,
-        app_name: str | None = None,
-        retention: Retention | None = None,
+        **settings: Unpack[ServiceSettings],
     ) -> None:
-        self.async_service = AsyncQueueService(
-            url,
-            tasks=tasks,
-            lease=lease,
-            concurrency=concurrency,
-            log_success=log_success,
-            app_name=app_name,
-            retention=retention,
-        )
-        self.task = self.async_service.task
-        self.queues = Queues(self.async_service.queues, self.async_service)
-        self.receipts = Receipts(self.async_service.receipts, self.async_service)
-        self.schedules = Schedules(self.async_service.schedules, self.async_service)
+        self._face(AsyncQueueService(url, tasks=tasks, **settings))
 
     @classmethod
     def of(cls, service: AsyncQueueService) -> QueueService:
         """The blocking face of this service."""
         face = cls.__new__(cls)
-        face.async_service = service
-        face.task = service.task
-        face.queues = Queues(service.queues, service)
-        face.receipts = Receipts(service.receipts, service)
-        face.schedules = Schedules(service.schedules, service)
+        face._face(service)
         return face
+
+    def _face(self, service: AsyncQueueService) -> None:
+        self.async_service = service
+        self.task = service.task
+        self.queues = Queues(service.queues, service)
+        self.receipts = Receipts(service.receipts, service)
+        self.schedules = Schedules(service.schedules, service)
+        self.identities = Identities(service.identities, service)
 
     @property
     def url(self) -> str:
@@ -126,11 +114,12 @@ class QueueService:
 
 _HANDLE_HEAD = '''\
 class JobHandle(Generic[R]):
-    """A job that was enqueued. `created` is False when it was there already."""
+    """A job that was enqueued; `created` and `cancelling` as of `tenure.JobHandle`."""
 
     def __init__(self, handle: AsyncJobHandle[R], service: AsyncQueueService) -> None:
         self.id = handle.id
         self.created = handle.created
+        self.cancelling = handle.cancelling
         self._inner = handle
         self._service = service
 
@@ -147,6 +136,18 @@ class Receipts:
 
     def __init__(self, receipts: AsyncReceipts, service: AsyncQueueService) -> None:
         self._inner = receipts
+        self._service = service
+'''
+
+_IDENTITIES_HEAD = '''\
+class Identities:
+    """Unique keys that were taken for ever: `jobs.sync.identities`.
+
+    The blocking twin of `tenure.identities.Identities`.
+    """
+
+    def __init__(self, identities: AsyncIdentities, service: AsyncQueueService) -> None:
+        self._inner = identities
         self._service = service
 '''
 
@@ -179,13 +180,14 @@ from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
 from tenure.core.durations import Seconds
 from tenure.core.fleet import Inspection
+from tenure.core.identity import Reservation
 from tenure.core.job import Job
 from tenure.core.query import CancelResult, QueueStats, RequeueResult, Swept
-from tenure.core.retention import Retention
 from tenure.core.upkeep import Maintained
 from tenure.declarations import Given
 from tenure.deliveries_sync import Receiver
 from tenure.handles import JobHandle as AsyncJobHandle
+from tenure.identities import Identities as AsyncIdentities
 from tenure.joining import SyncUsing
 from tenure.lookups import Selection
 from tenure.queues import Queues as AsyncQueues
@@ -195,7 +197,8 @@ from tenure.recurring import ScheduleChanges
 from tenure.schedules import ScheduleInfo, Synced
 from tenure.schedules import Schedules as AsyncSchedules
 from tenure.service import QueueService as AsyncQueueService
-from tenure.tasks import BoundTask, Task, TaskRef
+from tenure.tasks import BoundTask, Task, TaskRef, bound_tasks
+from tenure.wiring import ServiceSettings
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -210,8 +213,10 @@ _SERVICE = {
 
 # What has a way of its own: it is done on the caller's thread, where the engine can.
 _OWN_WAY = {
-    "enqueue": "{service}._put([{service}._bind(task, args, kwargs)])[0]",
-    "enqueue_many": "{service}._put(tasks)",
+    "enqueue": (
+        "{service}._enqueueing.put_sync([{service}._enqueueing.bind(task, args, kwargs)])[0]"
+    ),
+    "enqueue_many": "{service}._enqueueing.put_sync(bound_tasks(tasks))",
 }
 _SKIPPED = {"close", "find_all"}  # written by hand in the head: it also ends the portal
 
@@ -280,6 +285,7 @@ def sync_module() -> str:
         _class(_RECEIPTS_HEAD, {"receipts.py": "Receipts"}, inner, service),
         _class(_SCHEDULES_HEAD, {"schedules.py": "Schedules"}, inner, service),
         _class(_QUEUES_HEAD, {"queues.py": "Queues"}, inner, service),
+        _class(_IDENTITIES_HEAD, {"identities.py": "Identities"}, inner, service),
         _class(_SERVICE_HEAD, _SERVICE, "self.async_service", "self.async_service"),
     ]
     return "\n\n\n".join(parts) + "\n"

@@ -50,6 +50,9 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     metadata: Mapping[str, Any] = {}
     description: str | None = None
     actor: str | None = None
+    on_shutdown: str | None = None
+    log_level: int | None = None
+    log_success: bool | None = None
     unique_key: str | None = None
     unique_until: str | None = None
     on_conflict: str = "return"
@@ -162,12 +165,13 @@ def new_row(job: NewJob, now: int) -> JobRow:
         now, available_at, None, None,  # created_at, queued_at, started_at, finished_at
         None, None, (), None,           # result, error, errors, progress
         job.tags, job.headers, job.metadata, job.description, job.actor,
-        None, None, None, None, None,   # on_shutdown, executor, profile, remote_ref, dispatched_at
+        job.on_shutdown, None, None,    # executor, profile
+        None, None,                     # remote_ref, dispatched_at
         None,                           # payload_ref
         job.unique_key, job.unique_until,
         None, None, None,               # concurrency_key, rate_key, fair_key
         job.schedule, job.tick,
-        None, None,                     # log_level, log_success
+        job.log_level, job.log_success,
     )
     # fmt: on
 
@@ -304,6 +308,20 @@ class Job:
         """The nominal instant of the schedule's tick that made it."""
         return _moment(self.row.tick)
 
+    def unique_key(self) -> str | None:
+        """The key that no other job may have meanwhile."""
+        return self.row.unique_key
+
+    @property
+    def actor(self) -> str | None:
+        """Who enqueued the job, as far as that was told."""
+        return self.row.actor
+
+    @property
+    def correlation_id(self) -> str:
+        """What this job has in common with all that came of the same request; else its own id."""
+        return self.row.headers.get("correlation-id", self.row.id)
+
     @property
     def created_at(self) -> datetime:
         return moment(self.row.created_at)
@@ -388,6 +406,9 @@ _SHOWN = (
     "description",
     "schedule",
     "tick",
+    "unique_key",
+    "actor",
+    "correlation_id",
     "created_at",
     "available_at",
     "expires_at",

@@ -19,6 +19,7 @@ from tenure.core.outcomes import (
     Completed,
     Errored,
     Expired,
+    OnShutdown,
     Outcome,
     Released,
     ReleaseReason,
@@ -202,8 +203,9 @@ def _next(row: JobRow, outcome: Outcome, now: int, roll: float) -> Change:
     match outcome:
         case Completed(result):
             return _change(row, Event.COMPLETE, State.COMPLETED, result=result)
-        case Errored(error, retryable, after):
-            return _errored(row, error, retryable, after, roll)
+        case Errored(error, retryable, after, spread):
+            wait = None if after is None else after + round(after * spread * roll)
+            return _errored(row, error, retryable, wait, roll)
         case Snoozed(delay):
             if row.expires_at is not None and now + delay > row.expires_at:
                 return _change(row, Event.SNOOZE, State.EXPIRED)
@@ -230,6 +232,17 @@ def _released(row: JobRow, reason: ReleaseReason, now: int, roll: float) -> Chan
     if reason is not ReleaseReason.SHUTDOWN:
         return _change(row, Event.RELEASE, State.PENDING)
     releases = row.releases + 1
+    if row.on_shutdown == OnShutdown.FAIL:
+        error = JobError(
+            kind="interrupted",
+            message="its worker was shut down, and the job is not to be begun twice",
+            attempt=row.attempt,
+            at=now,
+        )
+        failures = row.failures + 1
+        return _change(
+            row, Event.FAIL, State.FAILED, failures=failures, releases=releases, error=error
+        )
     if releases <= row.max_interruptions:
         return _change(row, Event.RELEASE, State.PENDING, releases=releases)
     error = JobError(
