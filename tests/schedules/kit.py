@@ -68,7 +68,9 @@ class Scheduler:
         self.clock = clock
         self.tasks = TaskSet()
         self.told: list[Happening] = []
-        self.declarations = Declarations(self.tasks, app, QueueService("memory://")._enqueueing.job_of)
+        self.declarations = Declarations(
+            self.tasks, app, QueueService("memory://")._enqueueing.job_of
+        )
         self.ticker = Ticker(engine, self.declarations, hooks=Hooks(self.told.append), clock=clock)
 
     def task(self, name: str = "work", /, **options: Any) -> Task[..., Any]:

@@ -308,6 +308,7 @@ class Job:
         """The nominal instant of the schedule's tick that made it."""
         return _moment(self.row.tick)
 
+    @property
     def unique_key(self) -> str | None:
         """The key that no other job may have meanwhile."""
         return self.row.unique_key

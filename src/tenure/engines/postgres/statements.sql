@@ -813,7 +813,6 @@ WITH doomed AS MATERIALIZED (
         AND (%(states)s::text[] IS NULL OR state = ANY(%(states)s::text[]))
         AND (%(tasks)s::text[] IS NULL OR task = ANY(%(tasks)s::text[]))
         AND (%(queues)s::text[] IS NULL OR queue = ANY(%(queues)s::text[]))
-        AND (%(schedules)s::text[] IS NULL OR schedule = ANY(%(schedules)s::text[]))
     ORDER BY finished_at, id LIMIT %(most)s::bigint
     FOR UPDATE SKIP LOCKED
 )

@@ -465,7 +465,6 @@ SELECT finished_at, id, state FROM jobs INDEXED BY jobs_finished
 WHERE state = :state AND finished_at < :before AND finished_at IS NOT NULL
     AND (:tasks IS NULL OR task IN (SELECT value FROM json_each(:tasks)))
     AND (:queues IS NULL OR queue IN (SELECT value FROM json_each(:queues)))
-    AND (:schedules IS NULL OR +schedule IN (SELECT value FROM json_each(:schedules)))
 ORDER BY finished_at, id LIMIT :limit;
 
 -- name: ended_of_ids
