@@ -105,10 +105,14 @@ async def _begun_async(connection: Any) -> Any:
 @contextmanager
 def _translated() -> Iterator[None]:
     """Errors of SQLAlchemy, which say what is wrong with the connection or session."""
-    from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+    from sqlalchemy.exc import DBAPIError, SQLAlchemyError, UnboundExecutionError
 
     try:
         yield
+    except UnboundExecutionError as error:
+        raise ConfigurationError(
+            f"{error} Give a connection of the session: `session.connection(bind_arguments=...)`"
+        ) from error
     except DBAPIError as error:
         raise EngineUnavailable(f"the caller's transaction: {error.orig}") from error
     except SQLAlchemyError as error:

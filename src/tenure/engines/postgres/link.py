@@ -65,10 +65,14 @@ class Link:
                     prepare_threshold=None,
                     client_encoding="utf8",
                 )
-                check_server(connection.info.server_version)
-                link = cls(connection, statements)
-                await link._adopt(place)
-                return link
+                try:
+                    check_server(connection.info.server_version)
+                    link = cls(connection, statements)
+                    await link._adopt(place)
+                    return link
+                except BaseException:
+                    await connection.close()
+                    raise
         except TimeoutError:
             raise EngineUnavailable(
                 f"{place.shown} gave no connection within {seconds:.3g} s"
