@@ -22,7 +22,7 @@ def shop(tenure):
     return tenure
 
 
-def lines(tenure, *arguments: str) -> list[str]:
+def lines(tenure, *arguments: str):
     return tenure("schedules", *arguments).stdout.splitlines()
 
 
