@@ -25,7 +25,7 @@ from tenure.core.reconcile import (
 from tenure.core.schedule import Overlap, Schedule, ScheduleChange
 from tenure.core.ticks import first_tick, next_tick
 from tenure.declarations import Declarations, Given
-from tenure.engines.protocol import Engine, Signal, Topic
+from tenure.engines.protocol import Engine, Facet, Signal, Topic
 from tenure.errors import ConfigurationError, ScheduleNotFound
 from tenure.handles import JobHandle
 from tenure.lookups import count, page
@@ -301,6 +301,28 @@ class Schedules:
         rows = await self._service._run(lambda engine: engine.find(where, part))
         return [Job(row) for row in rows]
 
+    async def _notes(self) -> tuple[Finding, ...]:
+        """What deserves attention: schedules that nobody fires, or that this app does not know."""
+        if Facet.SCHEDULES not in self._service._life.engine.traits.facets:
+            return ()
+        infos, now, found = await self.list(), SYSTEM_CLOCK.time_us(), []
+        late = [
+            info.name
+            for info in infos
+            if not info.paused and info.row.next_at is not None and info.row.next_at + _LATE < now
+        ]
+        if late:
+            text = f"{len(late)} schedules are due for more than a minute, and nobody fired them: "
+            remedy = "start a worker of the app that declares them; remove what nobody needs"
+            found.append(Finding("schedule-late", text + shown(late), remedy, problem=False))
+        mine = (None, self._declarations.app)
+        unknown = [info.name for info in infos if not info.known and info.app in mine]
+        if unknown:
+            text = f"{len(unknown)} schedules are not known to this app, so it does not fire them: "
+            remedy = "nothing during a deploy; after a rollback, run `tenure schedules sync`"
+            found.append(Finding("schedule-unknown", text + shown(unknown), remedy, problem=False))
+        return tuple(found)
+
     async def _change(self, name: str, make: Callable[[Schedule], Schedule]) -> ScheduleInfo:
         for _ in range(_TRIES):
             row = await self._row(name)
@@ -333,28 +355,6 @@ class Schedules:
     def _infos(self, rows: Sequence[Schedule]) -> Sequence[ScheduleInfo]:
         known = self._declarations.known(rows)
         return [ScheduleInfo(row, known=row.name in known) for row in rows]
-
-
-def schedule_notes(infos: Sequence[ScheduleInfo], app: str, now: int) -> tuple[Finding, ...]:
-    """What deserves attention at the time `now`, as seen by this app."""
-    found = []
-    late = [
-        info.name
-        for info in infos
-        if not info.paused and info.row.next_at is not None and info.row.next_at + _LATE < now
-    ]
-    if late:
-        text = f"{len(late)} schedules are due for more than a minute, and nobody fired them: "
-        remedy = "start a worker of the app that declares them; remove those that nobody needs"
-        found.append(Finding("schedule-late", text + shown(late), remedy, problem=False))
-    unknown = [info.name for info in infos if not info.known and info.app in (None, app)]
-    if unknown:
-        text = (
-            f"{len(unknown)} schedules are not what this app declares, so it does not fire them: "
-        )
-        remedy = "nothing during a deploy; after a rollback, run `tenure schedules sync`"
-        found.append(Finding("schedule-unknown", text + shown(unknown), remedy, problem=False))
-    return tuple(found)
 
 
 _LATE = 60 * SECOND

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, overloa
 import anyio.to_thread
 from msgspec.structs import replace
 
-from tenure.clock import SYSTEM_CLOCK
 from tenure.core.durations import SECOND, Seconds, micros
 from tenure.core.fleet import Inspection, notes
 from tenure.core.job import Job
@@ -34,7 +33,7 @@ from tenure.queues import Queues
 from tenure.receipts import Receipts
 from tenure.receiving import Receiver, Receiving, receive_options
 from tenure.running import Running
-from tenure.schedules import Schedules, schedule_notes
+from tenure.schedules import Schedules
 from tenure.settings import calling_module, load
 from tenure.tasks import BoundTask, Decorator, Task, TaskRef, TaskSet, bound_tasks
 from tenure.wiring import ServiceSettings, companion_of, surroundings_of
@@ -190,8 +189,7 @@ class QueueService(Running, Operating):
         async def ask(engine: Engine) -> Inspection:
             found = await engine.inspect()
             more = notes(found, self.tasks.names, await engine.workers())
-            now = SYSTEM_CLOCK.time_us()
-            more += schedule_notes(await self.schedules.list(), self._declarations.app, now)
+            more += await self.schedules._notes()
             damage = await engine.check() if thorough and isinstance(engine, Checkable) else ()
             return replace(found, findings=(*damage, *found.findings, *more))
 

@@ -387,6 +387,45 @@ async def test_an_idle_scheduler_asks_little(memory: World):
     assert len(memory.engine.calls) <= 2 * 150 / LOOK + 2
 
 
+async def test_an_idle_scheduler_asks_little_of_what_is_paused(memory: World):
+    one = memory.scheduler()
+    one.task(interval=10)
+    await memory.steps(0, one)
+    await memory.change("work", paused=True)
+    one.ticker.wake()
+    await memory.steps(20, one)
+    memory.engine.calls.clear()
+    await memory.steps(60, one, first=False)
+    assert "fire" not in memory.engine.calls
+
+
+async def test_a_clock_that_is_an_hour_ahead_is_not_offered_leap_after_leap(memory: World):
+    one = memory.scheduler(ahead=3600)
+    one.task()
+    await memory.add(one, "s", "work", interval=1)
+    await one.ticker.look()
+    memory.engine.calls.clear()
+    memory.pass_time(100)
+    await one.ticker.look()
+    assert await memory.ticks() == [100]
+    assert memory.engine.calls.count("fire") < 6
+
+
+async def test_what_was_learned_of_the_stores_clock_is_forgotten_with_a_step(memory: World):
+    one = memory.scheduler(ahead=3600)
+    one.task()
+    await memory.add(one, "s", "work", interval=10)
+    await memory.steps(30, one)
+    one.clock.set(memory.clock_time())
+    await one.ticker.look()
+    for _ in range(10):
+        wait = await one.ticker.look()
+        assert 0 < wait <= 10
+        memory.pass_time(wait)
+    assert await memory.ticks() == [10.0 * n for n in range(1, len(await memory.ticks()) + 1)]
+    assert one.ticker._time.now() == memory.clock.time_us()
+
+
 async def test_it_sleeps_until_the_next_tick(memory: World):
     one = memory.scheduler()
     one.task(interval=10)

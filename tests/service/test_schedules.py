@@ -292,6 +292,13 @@ async def test_a_pause_is_not_made_up_for(jobs: QueueService):
         assert again.next_at == info.next_at
 
 
+async def test_resuming_what_runs_changes_no_plan(jobs: QueueService):
+    """What is overdue is for a worker to make up for."""
+    info = await jobs.schedules.add("s", known(jobs), interval=60)
+    await _put(jobs, info.row, next_at=1_000_000_000 * SECOND)
+    assert (await jobs.schedules.resume("s")).row.next_at == 1_000_000_000 * SECOND
+
+
 async def _put(jobs: QueueService, row: Schedule, **fields) -> None:
     new = msgspec.structs.replace(row, **fields)
     engine = jobs._life.engine

@@ -5,6 +5,7 @@ Every refusal is marked for both; an unused mark is an error, so nothing here ca
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, assert_type
@@ -123,6 +124,12 @@ async def accepted_too() -> None:
         assert_type(opened, QueueService)
     async with jobs.lifespan():
         pass
+    jobs.schedules.declare("a", resize.bind("a.jpg"), cron="@daily", timezone="Europe/Berlin")
+    jobs.schedules.declare("b", "resize", interval=timedelta(minutes=5), misfire=3)
+    await jobs.schedules.add("c", send, interval=5, overlap="skip", misfire="all", jitter=1)
+    assert_type((await jobs.schedules.edit("c", from_finish=True)).next_at, datetime | None)
+    assert_type(await jobs.schedules.history("c", limit=5), Sequence[Job])
+    assert_type(await jobs.schedules.run_now("c"), JobHandle[Any])
 
 
 def accepted_in_sync() -> None:
@@ -146,6 +153,9 @@ async def refused() -> None:
     await jobs.cancel(["a"])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     await jobs.find(state="failed")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     await jobs.find(limit="5")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await jobs.schedules.add("a", send, crom="@daily")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    await jobs.schedules.add("a", send, interval="5")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await jobs.schedules.edit("a", overlap="never")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     QueueService(tasks=[print])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
     QueueService("memory://", lesse=3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     TaskRef("x", prioritty=3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]

@@ -83,10 +83,12 @@ class Ticker:
             return await self.look()
         except EngineUnavailable as error:
             log.debug("schedules wait for the store: %s", error)
+            wait = random.uniform(0.5, 1.0)
         except Exception:
             log.exception("schedules could not be looked after; jobs go on")
+            wait = LOOK
         self._read_at = float("-inf")
-        return random.uniform(0.5, 1.0)
+        return wait
 
     async def look(self) -> float:
         """Fire all that is due; the seconds until there may be something to do."""

@@ -13,7 +13,7 @@ from typing import Any
 from tenure.clock import SYSTEM_CLOCK, Clock
 from tenure.core.retention import Retention
 from tenure.declarations import Declarations
-from tenure.engines.protocol import Engine
+from tenure.engines.protocol import Engine, Facet
 from tenure.leases.keeper import LeaseKeeper
 from tenure.leases.process import default_keeper
 from tenure.observe.hooks import Happening, Hooks
@@ -95,7 +95,7 @@ class Worker:
         self._runner.freed = self._freed
         self._runner.fail = self._fail
         self._ticker: Ticker | None = None
-        if declarations is not None:
+        if declarations is not None and Facet.SCHEDULES in engine.traits.facets:
             self._ticker = Ticker(engine, declarations, hooks=self._hooks, clock=clock)
         self._control = Control(
             engine,

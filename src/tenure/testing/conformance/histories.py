@@ -308,9 +308,17 @@ class History(RuleBasedStateMachine):
         passed=st.sampled_from((5 * SECOND, 0, 0, 60 * SECOND)),
         late=st.sampled_from((0, 0, 0, 0, 0, 1)),
         off=st.sampled_from((0, 0, 0, 0, 0, 1)),
+        missed=st.sampled_from((None, None, None, 0, SECOND, -SECOND)),
     )
     def fire(
-        self, name: str, overlap: Overlap, wish: Wish, passed: int, late: int, off: int
+        self,
+        name: str,
+        overlap: Overlap,
+        wish: Wish,
+        passed: int,
+        late: int,
+        off: int,
+        missed: int | None,
     ) -> None:
         kept = self._store.schedules.get(name)
         if kept is None or kept.next_at is None:
@@ -318,7 +326,7 @@ class History(RuleBasedStateMachine):
         else:
             self._store.pass_time(passed)
         job = self._store.job(wish._replace(again=None))
-        self._do(fire(name, job, self._store.now, late, off))
+        self._do(fire(name, job, self._store.now, late, off, missed))
 
     @action(2, key=st.sampled_from((KEYS[1], KEYS[1], KEYS[0])), owner=st.one_of(st.none(), BACK))
     def release_identity(self, key: str, owner: int | None) -> None:
