@@ -19,6 +19,8 @@ _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
 class Selection(TypedDict, total=False):
     """Which jobs: those that match everything that is given; of several values, any.
 
+    What is given empty is refused: a list that came out empty must not stand for all jobs.
+
     - `states`, `tasks`, `queues`, `keys` (unique keys), `tags`, `schedules`, `actors`: one or
       several of each.
     - `metadata`: entries that are there with these values: text, a whole number, a bool or None.
@@ -69,7 +71,10 @@ def selection(where: Selection, ids: tuple[str, ...] = ()) -> Filter:
     values: dict[str, Any] = {"ids": ids}
     for name, value in where.items():
         read: Callable[[Any, str], Any] = _READERS.get(name, names)
-        values[_FIELDS.get(name, name)] = read(value, name)
+        given = read(value, name)
+        if given in ((), {}, ""):  # which would match all, where nothing was meant
+            raise InvalidArguments(f"{name} is empty; leave it out to match any")
+        values[_FIELDS.get(name, name)] = given
     return Filter(**values)
 
 
