@@ -90,9 +90,9 @@ def retry_after_of(error: BaseException, job: Job | None = None) -> Retry | None
     """`retry_if=retry_after_of`: wait for as long as the server of an HTTP error asks.
 
     Understands errors of httpx, requests and whatever else has a `response` with `headers`: a
-    `Retry-After` of seconds or of a date, from a second up to a day. None where there is none, so that the
-    other rules decide. Up to a fifth of the wait is added at random: all who were told the same
-    would come back at once otherwise.
+    `Retry-After` of seconds or of a date, from a second up to a day. None where there is none, so
+    that the other rules decide. Up to a fifth of the wait is added at random: all who were told
+    the same would come back at once otherwise.
     """
     response = getattr(error, "response", None)
     headers: Any = getattr(response, "headers", None)

@@ -131,7 +131,8 @@ def test_code_belongs_to_the_task_since_it_is_not_stored(option: str) -> None:
 
     def body() -> None: ...
 
-    for refused in (task(body).options, TaskRef("t").options, partial(TaskRef, "t")):
+    ways: list[Any] = [task(body).options, TaskRef("t").options, partial(TaskRef, "t")]
+    for refused in ways:
         with pytest.raises(InvalidArguments, match=f"{option} is code and belongs to the task"):
             refused(**{option: None})
 
@@ -145,7 +146,7 @@ def test_what_says_who_acts_is_asked_at_each_enqueue() -> None:
     names = iter(["one", "two", None, 3])
     jobs = QueueService("memory://")
 
-    @jobs.task(actor=lambda: next(names))  # type: ignore[arg-type, return-value]
+    @jobs.task(actor=lambda: next(names))  # type: ignore[arg-type]
     def body() -> None: ...
 
     made = [jobs.sync.enqueue(body).job().actor for _ in range(3)]

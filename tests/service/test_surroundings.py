@@ -113,8 +113,8 @@ def watched(jobs: QueueService, steps: list[str]) -> Flaky:
             await super().__aexit__(*exc)
 
     engine = Watched(jobs._life.engine)
-    jobs._life._make = lambda: engine  # type: ignore[assignment, return-value]
-    jobs._life._engine = engine  # type: ignore[assignment]
+    jobs._life._make = lambda: engine
+    jobs._life._engine = engine
     return engine
 
 
@@ -149,7 +149,7 @@ async def test_an_engine_that_cannot_be_opened_has_the_provider_closed(
         async def __aenter__(self) -> Any:
             raise EngineUnavailable("away")
 
-    jobs._life._engine = Away(jobs._life.engine)  # type: ignore[assignment]
+    jobs._life._engine = Away(jobs._life.engine)
     for fail_at in ("", "close"):
         pool.fail_at = fail_at
         pool.steps.clear()

@@ -107,7 +107,12 @@ async def test_a_resolver_fills_what_is_injected(house: House, kind: str):
 async def test_what_is_provided_is_entered_and_left_around_the_body(house: House, kind: str):
     provided = Provided()
     seen: list[int] = []
-    job = await run_once(house, kind, provided, lambda db: seen.append(len(provided.left)) or db)
+
+    def act(db: str) -> str:
+        seen.append(len(provided.left))
+        return db
+
+    job = await run_once(house, kind, provided, act)
     assert (job.state, job.result) == (State.COMPLETED, "a database")
     assert (provided.entered, provided.left, seen) == ([job.id], [None], [0])
 
@@ -325,7 +330,8 @@ async def test_without_a_thread_nothing_is_lost_and_the_place_is_given_back(
     provided = Provided()
     house.surroundings = Surroundings(provider=provided)
     job_id = await house.put(house.task(body_of("def", lambda db: db)))
-    real, refused = ThreadPool.submit, []
+    real = ThreadPool.submit
+    refused: list[int] = []
 
     def submit(self: ThreadPool, function: Any) -> Any:
         if len(refused) < 2:

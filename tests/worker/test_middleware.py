@@ -118,7 +118,12 @@ ALL = [swallow, replace, fail_after, fail_before, leave_out, call_twice, snooze]
 @pytest.mark.parametrize("middleware", ALL, ids=lambda one: one.__name__)
 async def test_whatever_it_does_a_result_stays_the_result(house: House, kind: str, middleware: Any):
     runs: list[int] = []
-    job = await run_once(house, kind, lambda: runs.append(1) or "done", middleware)
+
+    def act() -> str:
+        runs.append(1)
+        return "done"
+
+    job = await run_once(house, kind, act, middleware)
     assert (job.state, job.result, runs) == (State.COMPLETED, "done", [1])
 
 
