@@ -26,8 +26,8 @@ opinion, so the next rule is asked."""
 
 Predicate = Callable[[BaseException, Job], Answer]
 
-AFTER_MAX = 86_400.0
-"""The longest wait in seconds that `retry_after_of` takes from a server."""
+AFTER_MIN, AFTER_MAX = 1.0, 86_400.0
+"""The shortest and the longest wait in seconds that `retry_after_of` takes from a server."""
 
 SPREAD = 0.2
 """Up to this share of a wait is added, so that all who were told the same do not return at once."""
@@ -90,9 +90,9 @@ def retry_after_of(error: BaseException, job: Job | None = None) -> Retry | None
     """`retry_if=retry_after_of`: wait for as long as the server of an HTTP error asks.
 
     Understands errors of httpx, requests and whatever else has a `response` with `headers`: a
-    `Retry-After` of seconds or of a date, up to a day. None where there is none, so that the
-    other rules decide. Up to a fifth of the wait is added at random: all who were told the same
-    would come back at once otherwise.
+    `Retry-After` of seconds or of a date, from a second up to a day. None where there is none, so
+    that the other rules decide. Up to a fifth of the wait is added at random: all who were told
+    the same would come back at once otherwise.
     """
     response = getattr(error, "response", None)
     headers: Any = getattr(response, "headers", None)
@@ -105,7 +105,7 @@ def retry_after_of(error: BaseException, job: Job | None = None) -> Retry | None
     status = getattr(response, "status_code", "")
     return Retry(
         f"{type(error).__qualname__} {status}: the server asks for {seconds:g} seconds",
-        after=min(seconds, AFTER_MAX),
+        after=min(max(seconds, AFTER_MIN), AFTER_MAX),
         spread=SPREAD,
     )
 

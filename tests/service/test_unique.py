@@ -86,7 +86,7 @@ def refreshed(one: Any) -> str | None:
         (resize.bind(Path("a"), 1), resize.bind(Path("a"), 1.0)),
         (
             typed.bind(datetime(2026, 1, 1, tzinfo=UTC), UUID(int=10)),
-            typed.bind("2026-01-01T00:00:00+00:00", str(UUID(int=10)).upper()),  # type: ignore[arg-type]
+            typed.bind("2026-01-01T00:00:00+00:00", str(UUID(int=10)).upper()),
         ),
         (
             typed.bind(datetime(2026, 1, 1, tzinfo=UTC), UUID(int=1), frozenset("abc")),
@@ -122,7 +122,7 @@ def test_arguments_that_are_injected_have_no_part_in_it() -> None:
     """The context is of the attempt: a key that holds it would be new each time."""
     assert resize.signature.complete(b'{"path":"a"}') == {"path": "a", "width": 800.0}
     with pytest.raises(InvalidArguments, match="ctx is injected"):
-        resize.bind(Path("a"), ctx=None)  # type: ignore[call-arg]
+        resize.bind(Path("a"), ctx=None)  # type: ignore[arg-type]
 
 
 def test_what_has_no_canonical_form_is_refused_by_name() -> None:
@@ -404,15 +404,16 @@ async def test_an_enqueue_whose_reply_is_lost_is_no_twin_of_itself(store: Store)
     """The caller cannot know, so it enqueues again, and gets the one job that there is."""
     jobs, flaky = store.flaky(tasks=TASKS)
     async with jobs:
-        for one in (report, mail.options(unique_key="k"), refresh):
+        calls: list[Any] = [report.bind(), mail.options(unique_key="k").bind("a"), refresh.bind()]
+        for call in calls:
             flaky.fail("insert", after=True)
             with pytest.raises(EngineUnavailable):
-                await jobs.enqueue(one.bind("a") if one.name == "mail" else one.bind())
-            handle = await jobs.enqueue(one.bind("a") if one.name == "mail" else one.bind())
+                await jobs.enqueue(call)
+            handle = await jobs.enqueue(call)
             assert not handle.created
             flaky.fail("insert")
             with pytest.raises(EngineUnavailable):
-                await jobs.enqueue(one.bind("a") if one.name == "mail" else one.bind())
+                await jobs.enqueue(call)
             assert (await handle.job()).label == "pending"
         assert len(await jobs.find()) == 3
 

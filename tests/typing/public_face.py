@@ -5,7 +5,8 @@ Every refusal is marked for both; an unused mark is an error, so nothing here ca
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, assert_type
@@ -16,18 +17,27 @@ from tenure import (
     CancelResult,
     Job,
     JobContext,
+    JobError,
     JobHandle,
     QueueService,
     RequeueResult,
+    Retry,
     RetryPolicy,
     State,
     TaskRef,
+    correlation,
+    current_job,
+    retry_after_of,
     task,
 )
+from tenure.core.identity import Reservation
 from tenure.deliveries import Delivery
 from tenure.deliveries_sync import Delivery as SyncDelivery
+from tenure.drafts import Draft, Enqueued
 from tenure.leases import Extension, Lease, LeaseClient, LeaseRenewal, client_from
 from tenure.sync import JobHandle as SyncJobHandle
+from tenure.sync import QueueService as SyncQueueService
+from tenure.worker.surroundings import Next
 
 jobs = QueueService("memory://")
 
@@ -136,6 +146,84 @@ def accepted_in_sync() -> None:
     handle = jobs.sync.enqueue(resize, "photo.jpg", width=640)
     assert_type(handle, SyncJobHandle[str])
     assert_type(handle.result(timeout=30), str)
+
+
+class Database: ...
+
+
+@asynccontextmanager
+async def provide(context: JobContext) -> AsyncGenerator[dict[str, Any], None]:
+    yield {"db": Database(), "name": context.task}
+
+
+async def resolve(context: JobContext) -> dict[str, Any]:
+    return {"db": context.queue}
+
+
+async def traced(job: Job, step: Next) -> Any:
+    return await step()
+
+
+async def stamped(draft: Draft, step: Enqueued) -> None:
+    draft.arguments["a"] = 1
+    assert_type(await step(), JobHandle[Any])
+
+
+async def told(job: Job, error: JobError) -> None: ...
+
+
+def judged(error: BaseException, job: Job) -> bool | Retry | None:
+    return Retry(after=60, spread=0.5) if job.attempt > 3 else None
+
+
+@jobs.task(
+    unique_by="arguments",
+    unique_until="started",
+    on_conflict="replace",
+    on_shutdown="run_out",
+    actor=lambda: "me",
+    log_success=True,
+    log_level="DEBUG",
+    retry_for=OSError,
+    discard_for=[ValueError, KeyError],
+    retry_if=judged,
+    on_failure=told,
+    on_lost=lambda context, reason: (context.job_id, reason),
+)
+async def everything(a: int, *, db: Database = INJECTED) -> int:
+    return a
+
+
+async def accepted_around() -> None:
+    assert_type(await everything(1, db=Database()), int)
+    handle = await jobs.enqueue(everything.options(unique_key="k", unique_until="forever"), 1)
+    assert_type(handle.created, bool)
+    assert_type(handle.cancelling, bool)
+    assert_type(everything.bind(1).unique_key(), str | None)
+    assert_type(await jobs.identities.get("k"), Reservation | None)
+    assert_type(await jobs.identities.release("k", expected_owner=handle.id), bool)
+    assert_type(jobs.sync.identities.get("k"), Reservation | None)
+    with correlation("request", traceparent="00-0-0-00"):
+        assert_type(current_job(), JobContext | None)
+    QueueService(provider=provide, middleware=[traced], enqueue_middleware=[stamped])
+    QueueService(resolver=resolve, error_sanitizer=lambda error, job: ("text", "trace"))
+    SyncQueueService(log_level=10, max_identity_bytes=1000, middleware=(traced,))
+    send.options(retry_if=retry_after_of)
+
+
+async def refused_around() -> None:
+    send.options(unique_by="all")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    send.options(unique_until="done")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    send.options(on_conflict="ignore")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    send.options(on_shutdown="wait")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    send.options(retry_for=ValueError())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    send.options(retry_if=told)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    send.options(on_failure=traced)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    QueueService(resolver=provide)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    QueueService(provider=resolve)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    QueueService(middleware=[stamped])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
+    QueueService(error_sanitizer=lambda error, job: 3)  # type: ignore[arg-type, return-value]  # pyright: ignore[reportArgumentType]
+    await jobs.identities.get(3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 async def refused() -> None:
