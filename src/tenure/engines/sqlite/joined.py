@@ -13,7 +13,7 @@ from tenure.core.job import JobRow, NewJob
 from tenure.core.outcomes import Settled, Settlement
 from tenure.engines.protocol import Signal, Topic
 from tenure.engines.signals import signals_of
-from tenure.engines.sqlite import operations
+from tenure.engines.sqlite import limiting, operations
 from tenure.engines.sqlite.connection import APPLICATION_ID, is_busy
 from tenure.engines.sqlite.operations import SQL
 from tenure.engines.sqlite.thread import Transaction
@@ -78,6 +78,7 @@ class JoinedTransaction:
             cursor.execute("SAVEPOINT tenure_step")
             try:
                 result = work(tx)
+                limiting.pass_on(tx)
             except BaseException:
                 if self._connection.in_transaction:
                     cursor.execute("ROLLBACK TO tenure_step")
