@@ -61,6 +61,11 @@ class Rate(msgspec.Struct, frozen=True):
         """Microseconds from one start to the next."""
         return -(-self.period // self.count)
 
+    @property
+    def longest(self) -> int:
+        """Microseconds that the next start can be away at most."""
+        return (self.burst + 1) * self.interval
+
 
 def rate(count: int, per: Seconds = 1, burst: int = 1) -> Rate:
     """A checked rate: `count` (1 to 1,000,000) starts `per` seconds (0.001 to 31 days).
@@ -134,13 +139,14 @@ def next_start(rate: Rate, arrival: int | None, now: int) -> int:
 
 
 def _bounded(rate: Rate, arrival: int | None, now: int) -> int:
-    """The arrival time, from now on and never further ahead than a full burst leads.
+    """The arrival time, from now on.
 
-    So neither a clock that was set back nor a rate that was raised blocks anybody for long.
+    One burst leads it ahead by so many intervals. What is twice as far ahead is of another rate, or
+    of a clock that was set back since: it begins anew, rather than to hold anybody back for long.
     """
-    if arrival is None:
+    if arrival is None or arrival > now + 2 * rate.burst * rate.interval:
         return now
-    return min(max(arrival, now), now + rate.burst * rate.interval)
+    return max(arrival, now)
 
 
 def is_over(cell: Cell, now: int) -> bool:
@@ -150,8 +156,8 @@ def is_over(cell: Cell, now: int) -> bool:
 
 def wakes(cell: Cell, rate: Rate, now: int) -> bool:
     """Whether blocked jobs of the cell's key are to be looked at."""
-    # Further ahead than one interval it cannot be, but for a clock that was set back.
-    return cell.wake_at is not None and not now < cell.wake_at <= now + rate.interval
+    # Further ahead it cannot be, but for a clock that was set back.
+    return cell.wake_at is not None and not now < cell.wake_at <= now + rate.longest
 
 
 def woken(cell: Cell, rate: Rate, now: int, most: int) -> tuple[int, int]:

@@ -53,7 +53,7 @@ VALUES = {
     "priority": 0,
     "rank": 1,
     "blocked": "rate",
-    "interval": 1,
+    "longest": 1,
 }
 PLANS = {
     "turn_takers": "sqlite_autoindex_jobs_1",

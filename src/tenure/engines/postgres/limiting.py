@@ -82,7 +82,7 @@ def wake(out: Effects, given: Mapping[str, Limits], most: int, now: int) -> Step
         return
     asked = {
         "queues": Texts(rates),
-        "intervals": Bigints(rate.interval for rate in rates.values()),
+        "longest": Bigints(rate.longest for rate in rates.values()),
         "at": now,
         "most": most,
     }

@@ -846,11 +846,11 @@ ON CONFLICT (queue, key) DO UPDATE SET arrival = EXCLUDED.arrival, wake_at = EXC
 
 -- name: rates_to_wake
 -- The rates of these queues whose blocked jobs are to be looked at, see tenure.core.limits.wakes.
-SELECT c.* FROM unnest(%(queues)s::text[], %(intervals)s::bigint[]) AS q (queue, span)
+SELECT c.* FROM unnest(%(queues)s::text[], %(longest)s::bigint[]) AS q (queue, longest)
 CROSS JOIN LATERAL (
     SELECT r.queue, r.key, r.arrival, r.wake_at FROM {rates} r
     WHERE r.queue = q.queue AND r.wake_at IS NOT NULL
-        AND (r.wake_at <= %(at)s::bigint OR r.wake_at > %(at)s::bigint + q.span)
+        AND (r.wake_at <= %(at)s::bigint OR r.wake_at > %(at)s::bigint + q.longest)
     ORDER BY r.wake_at, r.key LIMIT %(most)s::bigint
 ) c
 ORDER BY c.wake_at, c.queue, c.key LIMIT %(most)s::bigint;

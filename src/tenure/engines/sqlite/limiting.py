@@ -93,7 +93,7 @@ def wake(tx: Transaction, given: Mapping[str, Limits], most: int, now: int) -> N
     rates = {queue: kept.key_rate for queue, kept in given.items() if kept.key_rate is not None}
     due: list[tuple[int, Key, Cell]] = []
     for queue, rate in rates.items():
-        asked = {"queue": queue, "now": now, "interval": rate.interval, "limit": most}
+        asked = {"queue": queue, "now": now, "longest": rate.longest, "limit": most}
         for key, arrival, wake_at in tx.execute(SQL["rates_to_wake"], asked):
             due.append((wake_at, (queue, key), Cell(arrival, wake_at)))
     for _, key, cell in sorted(due)[:most]:

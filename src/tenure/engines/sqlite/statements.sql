@@ -275,7 +275,7 @@ INSERT OR REPLACE INTO rates (queue, key, arrival, wake_at) VALUES (?, ?, ?, ?);
 -- name: rates_to_wake
 -- The rates of a queue whose blocked jobs are to be looked at, see tenure.core.limits.wakes.
 SELECT key, arrival, wake_at FROM rates INDEXED BY rates_wake
-WHERE queue = :queue AND wake_at IS NOT NULL AND (wake_at <= :now OR wake_at > :now + :interval)
+WHERE queue = :queue AND wake_at IS NOT NULL AND (wake_at <= :now OR wake_at > :now + :longest)
 ORDER BY wake_at, key LIMIT :limit;
 
 -- name: first_wake
