@@ -8,6 +8,7 @@ from enum import StrEnum
 import msgspec
 
 from tenure.core.durations import SECOND
+from tenure.core.limits import NO_LIMITS, Limits
 from tenure.core.states import FINAL, State
 
 
@@ -16,6 +17,24 @@ class QueueSettings(msgspec.Struct, frozen=True):
 
     queue: str
     paused: bool = False
+    limits: Limits = NO_LIMITS
+
+
+class QueueChange(msgspec.Struct, frozen=True):
+    """What to change in the settings of a queue; None: that stays as it is."""
+
+    queue: str
+    paused: bool | None = None
+    limits: Limits | None = None
+
+    def of(self, kept: QueueSettings | None) -> QueueSettings:
+        """The settings after this change of what is `kept` (None: of the defaults)."""
+        kept = kept or QueueSettings(self.queue)
+        return QueueSettings(
+            self.queue,
+            kept.paused if self.paused is None else self.paused,
+            kept.limits if self.limits is None else self.limits,
+        )
 
 
 class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):

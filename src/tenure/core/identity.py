@@ -179,5 +179,5 @@ _REARMED = tuple(
 def _rearmed(job: NewJob, now: int) -> dict[str, Any]:
     """The fields that debouncing writes: all that an enqueue says, and the times that follow."""
     row = new_row(job, now)
-    names = (*_REARMED, "payload_size", "available_at", "queued_at", "rank", "ready")
+    names = (*_REARMED, "payload_size", "available_at", "queued_at", "rank", "ready", "blocked")
     return {name: getattr(row, name) for name in names}

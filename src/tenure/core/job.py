@@ -56,6 +56,9 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     unique_key: str | None = None
     unique_until: str | None = None
     on_conflict: str = "return"
+    concurrency_key: str | None = None
+    rate_key: str | None = None
+    fair_key: str | None = None
     schedule: str | None = None
     tick: int | None = None
 
@@ -64,7 +67,8 @@ class JobRow(msgspec.Struct, frozen=True):
     """One row, every column, in the order of the table. Instants and delays are microseconds.
 
     `token` is the fence: it grows at every claim and every revocation and never goes back.
-    `ready` is physical: false while the job waits for its time.
+    `ready` is physical: false while the job waits for its time, or is held back by a limit; what
+    limit that is, `blocked` says (see `core.limits.Blocked`).
     """
 
     id: str
@@ -120,6 +124,7 @@ class JobRow(msgspec.Struct, frozen=True):
     tick: int | None
     log_level: int | None
     log_success: bool | None
+    blocked: str | None
 
     @property
     def attempt(self) -> int:
@@ -169,9 +174,9 @@ def new_row(job: NewJob, now: int) -> JobRow:
         None, None,                     # remote_ref, dispatched_at
         None,                           # payload_ref
         job.unique_key, job.unique_until,
-        None, None, None,               # concurrency_key, rate_key, fair_key
+        job.concurrency_key, job.rate_key, job.fair_key,
         job.schedule, job.tick,
-        job.log_level, job.log_success,
+        job.log_level, job.log_success, None,  # blocked
     )
     # fmt: on
 
@@ -220,8 +225,10 @@ class Job:
 
     @property
     def label(self) -> str:
-        """The state in words: a pending job that waits is "scheduled" or "retrying"."""
+        """The state in words: a pending job that waits is "scheduled", "retrying" or "blocked"."""
         row = self.row
+        if row.blocked is not None:
+            return "blocked"
         if row.state is State.PENDING and not row.ready:
             return "retrying" if row.failures else "scheduled"
         if row.state is State.RUNNING and row.cancel_requested:
@@ -285,6 +292,26 @@ class Job:
     @property
     def progress(self) -> Progress | None:
         return self.row.progress
+
+    @property
+    def blocked(self) -> str | None:
+        """The limit that holds the job back: "concurrency" or "rate" of its key; else None."""
+        return self.row.blocked
+
+    @property
+    def concurrency_key(self) -> str | None:
+        """Of the jobs with this key, its queue runs a limited number at once."""
+        return self.row.concurrency_key
+
+    @property
+    def rate_key(self) -> str | None:
+        """Of the jobs with this key, its queue starts a limited number in a time."""
+        return self.row.rate_key
+
+    @property
+    def fair_key(self) -> str | None:
+        """Jobs of different keys take turns."""
+        return self.row.fair_key
 
     @property
     def tags(self) -> tuple[str, ...]:
@@ -397,6 +424,10 @@ _SHOWN = (
     "token",
     "owner",
     "cancel_requested",
+    "blocked",
+    "concurrency_key",
+    "rate_key",
+    "fair_key",
     "arguments",
     "result",
     "error",

@@ -108,10 +108,13 @@ def settled_values(row_priority: int, change: Change, now: int) -> dict[str, Any
     return values
 
 
-def requeued_values(row: JobRow, now: int, payload: bytes | None = None) -> dict[str, Any]:
+def requeued_values(
+    row: JobRow, now: int, payload: bytes | None = None, rank: int | None = None
+) -> dict[str, Any]:
     """The columns that requeueing a final job writes: budgets, flag and deadline start afresh.
 
     The token stays: it never goes back. So do the arguments, unless a `payload` replaces them.
+    `rank`: of a job that takes turns, see `core.fair`.
     """
     check(row.state, Event.REQUEUE, State.PENDING)
     edited: dict[str, Any] = {}
@@ -126,7 +129,7 @@ def requeued_values(row: JobRow, now: int, payload: bytes | None = None) -> dict
         "cancel_requested": False,
         "available_at": now,
         "queued_at": now,
-        "rank": rank_of(now, row.priority),
+        "rank": rank_of(now, row.priority) if rank is None else rank,
         "expires_at": None,
         "started_at": None,
         "finished_at": None,
@@ -142,10 +145,13 @@ def revoked_token(row: JobRow, now: int) -> Mapping[str, Any]:
     return {"token": next_token(row.token, now), "owner": None, "lease_until": None}
 
 
-def promoted_values(available_at: int) -> dict[str, Any]:
-    """The columns that promoting a waiting job writes: it counts from its own time."""
+def promoted_values(available_at: int, rank: int) -> dict[str, Any]:
+    """The columns that promoting a waiting job writes: it counts from its own time.
+
+    `rank`: by that time, or by its turn, see `core.fair`.
+    """
     check(State.PENDING, Event.PROMOTE, State.PENDING)
-    return {"ready": True, "queued_at": available_at}
+    return {"ready": True, "queued_at": available_at, "rank": rank}
 
 
 def claimed_values(row: JobRow, owner: str, lease: int, now: int) -> dict[str, Any]:
@@ -196,7 +202,7 @@ def cancelled_values(row: JobRow, now: int, *, force: bool) -> dict[str, Any]:
 
 def _ended_values(source: State, event: Event, target: State, now: int) -> dict[str, Any]:
     check(source, event, target)
-    return {"state": target, "ready": False, "finished_at": now}
+    return {"state": target, "ready": False, "blocked": None, "finished_at": now}
 
 
 def _next(row: JobRow, outcome: Outcome, now: int, roll: float) -> Change:

@@ -44,6 +44,11 @@ ARRAYS: dict[str, Any] = {
     "names": ["s"],
     "job_ids": ["a"],
     "held": ["a"],
+    "counts": [1],
+    "slots": [1],
+    "ranks": [1, 1],
+    "priorities": [0],
+    "reasons": ["rate", "rate"],
 }
 SCALARS: dict[str, Any] = {
     "now": None,
@@ -64,12 +69,15 @@ SCALARS: dict[str, Any] = {
     "scan": 50,
     "actors": None,
     **dict.fromkeys(("created_from", "created_to", "finished_from", "finished_to")),
+    "queue": "q",
+    "limited": False,
 }
 JOB: dict[str, Any] = dict.fromkeys(COLUMNS) | {"id": "a", "token": 1, "owner": "w"}
 JOB |= {"schedule": "s", "tick": 1}
 NEW: dict[str, Any] = {"payload": [b""], "now": None}
 for _names, _value in (
     ("run_at expires_in expires_at timeout retry tags headers metadata description actor", None),
+    ("concurrency_key rate_key", None),
     ("id task queue codec", "x"),
     ("priority delay max_attempts max_lapses max_interruptions", 1),
 ):
@@ -94,7 +102,20 @@ PLANS: dict[str, set[str]] = {
     "lapsed_candidates": RUNNING,
     "take_lapsed": PRIMARY,
     "resume": RUNNING,
-    "promote": {"jobs_waiting"} | PRIMARY,
+    "promote": {"jobs_waiting", "jobs_turns"} | PRIMARY,
+    "take_turns": PRIMARY,
+    "last_turns": {"jobs_turns"},
+    "running_in_queues": RUNNING,
+    "slots_taken": {"jobs_slots"},
+    "limited_candidates": READY,
+    "limited_by_id": PRIMARY,
+    "lock_lapsed_others": RUNNING,
+    "block": PRIMARY,
+    "unblock_queue": {"jobs_blocked_slot", "jobs_blocked_rate"} | PRIMARY,
+    "give_slots": {"jobs_blocked_slot"} | PRIMARY,
+    "give_starts": {"jobs_blocked_rate"} | PRIMARY,
+    "repair_slots": {"jobs_blocked_slot", "jobs_slots", "jobs_next"} | PRIMARY,
+    "beyond_rate": {"jobs_blocked_rate"},
     "overdue_queues": {"jobs_overdue"},
     "expire": {"jobs_overdue"} | PRIMARY,
     "extend": PRIMARY,

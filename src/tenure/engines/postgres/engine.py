@@ -15,7 +15,7 @@ import psycopg
 
 from tenure.clock import SYSTEM_CLOCK, Clock
 from tenure.core.event import EventFilter, NewEvent, StoredEvent
-from tenure.core.fleet import Inspection, QueueSettings, WorkerInfo
+from tenure.core.fleet import Inspection, QueueChange, QueueSettings, WorkerInfo
 from tenure.core.identity import Reservation
 from tenure.core.insertion import Inserted
 from tenure.core.job import JobRow, NewJob, check_payload
@@ -227,9 +227,9 @@ class PostgresEngine:
         chosen = where or Filter()
         return await self._apart("prune", lambda out: operating.prune_jobs(before, chosen, limit))
 
-    async def configure(self, settings: QueueSettings) -> None:
+    async def configure(self, change: QueueChange) -> QueueSettings:
         """See `Engine.configure`."""
-        await self._apart("configure", lambda out: fleet.configure(out, settings))
+        return await self._whole("configure", lambda out: fleet.configure(out, change))
 
     async def inspect(self, *, now: int | None = None) -> Inspection:
         """See `Engine.inspect`."""

@@ -14,7 +14,7 @@ from tenure.core.outcomes import Settled, Settlement
 from tenure.engines.callers import AsyncCaller, Caller, Given, caller_of, kind_of
 from tenure.engines.protocol import Signal, Topic
 from tenure.engines.signals import signals_of
-from tenure.engines.sqlite import operations
+from tenure.engines.sqlite import limiting, operations
 from tenure.engines.sqlite.connection import APPLICATION_ID, is_busy
 from tenure.engines.sqlite.operations import SQL
 from tenure.engines.sqlite.thread import Transaction
@@ -83,6 +83,7 @@ class JoinedTransaction:
             cursor.execute("SAVEPOINT tenure_step")
             try:
                 result = work(tx)
+                limiting.pass_on(tx)
             except BaseException:
                 if connection.in_transaction:
                     cursor.execute("ROLLBACK TO tenure_step")

@@ -86,7 +86,8 @@ def kinds(step: Step, given: Any) -> list[str]:
         return [given.kind]
     if isinstance(given, int):
         return [f"{step.name} {'yes' if given else 'no'}"]
-    return [kind for item in given or () for kind in _kinds_of(step, item)]
+    items = given if isinstance(given, list) else []
+    return [kind for item in items for kind in _kinds_of(step, item)]
 
 
 def _kinds_of(step: Step, item: Any) -> Iterable[str]:
