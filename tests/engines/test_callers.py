@@ -47,14 +47,15 @@ def pair(request: pytest.FixtureRequest) -> tuple[str, str]:
 
 
 @pytest.fixture
-def store(pair: tuple[str, str], request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+def store(pair: tuple[str, str], request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The URL of an empty store."""
     if pair[0] == "sqlite":
-        return f"sqlite:///{tmp_path}/jobs.db"
+        yield f"sqlite:///{tmp_path}/jobs.db"
+        return
     schemas: Schemas = request.getfixturevalue("postgres_schemas")
     borrowed = schemas.borrow()
-    request.addfinalizer(borrowed.give_back)
-    return borrowed.url
+    yield borrowed.url
+    borrowed.give_back()
 
 
 @pytest.fixture

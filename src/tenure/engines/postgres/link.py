@@ -31,7 +31,8 @@ STALE = (errors.FeatureNotSupported, errors.InvalidSqlStatementName)
 """What a prepared statement raises after a change of the schema, or behind a pooler."""
 
 OLDEST_SERVER = 140_000
-_CANCEL_SECONDS = 1.0
+CANCEL_SECONDS = 1.0
+"""How long is waited for a server to take note that nobody waits for its answer."""
 
 
 class Link:
@@ -81,10 +82,7 @@ class Link:
             raise EngineUnavailable(f"{place.shown}: {summary(error)}") from error
 
     async def _adopt(self, place: Place) -> None:
-        # Somewhat later than the caller gives up: who still waits hears of it from us.
-        milliseconds = str(round((place.timeout + _CANCEL_SECONDS) * 1000))
-        values = {"pid": self.connection.info.backend_pid, "timeout": milliseconds}
-        self.ours = bool((await self.ask(Ask("adopt", values)))[0][0])
+        self.ours = bool((await self.ask(adoption(self.connection, place)))[0][0])
         await self.connection.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)
         if self.ours:
             self.connection.prepare_threshold = 0
@@ -155,7 +153,7 @@ class Link:
     async def abandon(self) -> None:
         """Have the server stop what it does, if it can be reached; then end the connection."""
         try:
-            await self.connection.cancel_safe(timeout=_CANCEL_SECONDS)
+            await self.connection.cancel_safe(timeout=CANCEL_SECONDS)
         except Exception:
             pass  # it is ended in any case
         finally:
@@ -163,6 +161,15 @@ class Link:
 
     async def close(self) -> None:
         await self.connection.close()
+
+
+def adoption(
+    connection: psycopg.AsyncConnection[Any] | psycopg.Connection[Any], place: Place
+) -> Ask:
+    """What makes a session ours. The first value of the answer is whether it is."""
+    # Somewhat later than the caller gives up: who still waits hears of it from us.
+    milliseconds = str(round((place.timeout + CANCEL_SECONDS) * 1000))
+    return Ask("adopt", {"pid": connection.info.backend_pid, "timeout": milliseconds})
 
 
 def check_server(version: int) -> None:
