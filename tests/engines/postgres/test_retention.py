@@ -1,7 +1,8 @@
 """Jobs that ended are removed by cheap steps; neither sizes nor times grow with what has passed.
 
 By hand: `make pytest ARGS="tests/engines/postgres/test_retention.py"` takes a few seconds,
-`make soak` with the same words a few minutes; `--junitxml=FILE` tells the rates and sizes.
+`make soak` with the same words a few minutes; `--junitxml=FILE -o junit_family=xunit1` tells the
+rates and sizes.
 """
 
 from __future__ import annotations
