@@ -274,6 +274,22 @@ async def test_edits_at_the_same_time_all_take_effect(jobs: QueueService):
     assert (info.overlap, info.paused) == (Overlap.SKIP, True)
 
 
+async def test_an_edit_meanwhile_is_not_undone(jobs: QueueService, monkeypatch: pytest.MonkeyPatch):
+    await jobs.schedules.add("s", known(jobs), interval=60)
+    real = jobs.schedules._row
+
+    async def row(name: str) -> Schedule:
+        found = await real(name)
+        if not found.paused:
+            await _put(jobs, found, paused=True)  # somebody else is faster
+        return found
+
+    monkeypatch.setattr(jobs.schedules, "_row", row)
+    info = await jobs.schedules.edit("s", jitter=7)
+    assert info.paused
+    assert info.row.definition["timing"]["jitter"] == 7 * SECOND
+
+
 async def test_a_pause_is_not_made_up_for(jobs: QueueService):
     await jobs.schedules.add("a", known(jobs), interval=0.1)
     await jobs.schedules.add("b", "greet", cron="* * * * *")

@@ -52,7 +52,7 @@ class Ticker:
         self._hooks = hooks
         self._clock = clock
         self._time = StoreTime(clock)
-        self._reconciler = Reconciler(engine, declarations, clock)
+        self._reconciler = Reconciler(engine, declarations, clock, hooks)
         self._rows: dict[str, Schedule] = {}
         self._known: dict[str, Definition] = {}
         self._rejected: dict[str, int] = {}  # revisions
