@@ -5,6 +5,7 @@ from tenure.context import JobContext
 from tenure.core.directives import Cancel, Discard, Handoff, Retry, Snooze
 from tenure.core.job import Job, JobError, Progress
 from tenure.core.query import CancelResult, RequeueResult
+from tenure.core.retention import Retention
 from tenure.core.retry import RetryPolicy
 from tenure.core.states import State
 from tenure.errors import JobFailed, LeaseLost, TenureError
@@ -30,6 +31,7 @@ __all__ = [
     "Progress",
     "QueueService",
     "RequeueResult",
+    "Retention",
     "Retry",
     "RetryPolicy",
     "Snooze",

@@ -11,6 +11,7 @@ from tenure.clock import IdSource
 from tenure.core import rules
 from tenure.core.job import COLUMNS, JobError, JobRow, NewJob
 from tenure.core.outcomes import Change, Completed, Errored, Released, ReleaseReason
+from tenure.core.query import SCAN_MAX, Filter, Page
 from tenure.core.states import State
 from tenure.engines.protocol import Claim
 from tenure.engines.sqlite import claiming, operations, queries
@@ -315,3 +316,29 @@ def test_a_settling_statement_writes_all_that_the_rules_say(
     assert (change.state is State.PENDING) == (name == "settle_pending")
     for column in rules.settled_values(0, change, NOW):
         assert f" {column} = :{column}" in SQL[name].split("WHERE")[0]
+
+
+@pytest.mark.parametrize("where", [Filter(tasks=("rare",)), Filter(tags=("rare",))])
+def test_a_search_looks_at_a_bounded_number_of_jobs(connection: sqlite3.Connection, where: Filter):
+    """However large the store, and though nothing matches."""
+    steps = []
+    for _ in range(3):
+        jobs = [NewJob(id=new_id(), task="t", tags=("a",)) for _ in range(SCAN_MAX)]
+        do(connection, lambda tx, jobs=jobs: operations.insert(tx, jobs, NOW))
+        steps.append(steps_of(connection, lambda tx: queries.find(tx, where, Page())))
+    assert max(steps) - min(steps) < SLACK, steps
+
+
+def test_what_is_still_kept_costs_retention_nothing(connection: sqlite3.Connection):
+    """Failed jobs are kept longer than completed ones, and lie before them in time."""
+    completed = Filter(states=(State.COMPLETED,))
+    steps = []
+    for _ in range(3):
+        ids = [new_id() for _ in range(1000)]
+        jobs = [NewJob(id=job_id, task="t") for job_id in ids]
+        do(connection, lambda tx, jobs=jobs: operations.insert(tx, jobs, NOW))
+        do(connection, lambda tx, ids=ids: operations.cancel(tx, ids, False, NOW + 1))
+        steps.append(
+            steps_of(connection, lambda tx: operations.prune_jobs(tx, NOW + 9, completed, 500))
+        )
+    assert max(steps) - min(steps) < SLACK, steps
