@@ -3,6 +3,7 @@
 from tenure.context import JobContext
 from tenure.core.directives import Cancel, Discard, Handoff, Retry, Snooze
 from tenure.core.job import Job, JobError, Progress
+from tenure.core.limits import rate
 from tenure.core.query import CancelResult, RequeueResult
 from tenure.core.retry import RetryPolicy
 from tenure.core.states import State
@@ -35,5 +36,6 @@ __all__ = [
     "Task",
     "TaskRef",
     "TenureError",
+    "rate",
     "task",
 ]

@@ -14,6 +14,7 @@ from tenure.core.durations import SECOND, Seconds, instant, micros
 from tenure.core.job import PRIORITY_MAX, PRIORITY_MIN, NewJob
 from tenure.core.retry import RetryPolicy
 from tenure.errors import ConfigurationError, InvalidArguments, PayloadError
+from tenure.keys import KEYS, KeyOf, check_key
 
 NAME_MAX = 255
 ATTEMPTS_MAX = 32_767
@@ -42,6 +43,9 @@ class TaskChanges(TypedDict, total=False):
     tags: Sequence[str]
     metadata: Mapping[str, Any]
     description: str | None
+    concurrency_key: KeyOf
+    rate_key: KeyOf
+    fair_key: KeyOf
 
 
 class TaskOptions(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -60,6 +64,9 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     - `max_interruptions`: 0 to 32,767 shutdowns before one counts as an error. Default 3.
     - `tags`: up to 32 words. `metadata`: a JSON object of yours, up to 64 KiB. `description`: up
       to 1,000 characters.
+    - `concurrency_key`, `rate_key`: of jobs with the same key, the queue runs or starts as many at
+      a time as `jobs.queues.limit` says. `fair_key`: jobs of different keys take turns. Each is
+      text of up to 512 bytes, or a function that makes it of the arguments its parameters name.
 
     Raises `ConfigurationError` naming the option and what is allowed.
     """
@@ -80,6 +87,9 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     tags: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = {}
     description: str | None = None
+    concurrency_key: KeyOf = None
+    rate_key: KeyOf = None
+    fair_key: KeyOf = None
 
     def __post_init__(self) -> None:
         if self.name is not None:
@@ -101,6 +111,8 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         for tag in self.tags:
             check_name(tag, "tags")
         self._check_texts()
+        for name in KEYS:
+            check_key(getattr(self, name), name)
 
     def _check_times(self) -> None:
         if self.delay and self.run_at is not None:
@@ -169,6 +181,9 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             "metadata": self.metadata,
             "description": self.description,
         }
+        for name in KEYS:  # what functions make of the arguments is another one for each job
+            key = getattr(self, name)
+            values[name] = None if callable(key) else key
         return {name: value for name, value in values.items() if value != _DEFAULTS[name]}
 
 

@@ -84,6 +84,13 @@ class Signature:
             raise InvalidArguments(f"{self._task}: {error}") from error
         return payload
 
+    def arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The arguments of a call by parameter name, with defaults. Raises as `encode` does."""
+        given = self._bound(args, kwargs)
+        bound = inspect.BoundArguments(self._binder, dict(given))
+        bound.apply_defaults()
+        return bound.arguments
+
     def _bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
         """The arguments by parameter name, in the order of the parameters."""
         if not kwargs and len(args) == self._plain:  # most calls; `bind` takes its time

@@ -23,6 +23,7 @@ from tenure.errors import (
     PayloadError,
     UnknownTask,
 )
+from tenure.keys import made_keys
 from tenure.options import TaskChanges, TaskOptions, changed, check_name
 from tenure.signatures import Signature, largest_of, object_of
 
@@ -64,7 +65,9 @@ class Task(Generic[P, R]):
 
     def bind(self, /, *args: P.args, **kwargs: P.kwargs) -> BoundTask[R]:
         """The task with checked and encoded arguments, for `enqueue_many`."""
-        return BoundTask(self.name, self.signature.encode(args, kwargs), self.spec, self)
+        payload = self.signature.encode(args, kwargs)
+        keys = made_keys(self.spec, lambda: self.signature.arguments(args, kwargs))
+        return BoundTask(self.name, payload, self.spec, self, keys)
 
     @property
     def place(self) -> str:
@@ -110,7 +113,7 @@ class TaskRef:
             payload = object_of(kwargs)
         except PayloadError as error:
             raise PayloadError(f"{self.name}: {error}") from error
-        return BoundTask(self.name, payload, self.spec, None)
+        return BoundTask(self.name, payload, self.spec, None, made_keys(self.spec, lambda: kwargs))
 
     def __repr__(self) -> str:
         return f"<TaskRef {self.name}>"
@@ -119,15 +122,21 @@ class TaskRef:
 class BoundTask(Generic[R_co]):
     """A task and its encoded arguments: what `enqueue_many` takes."""
 
-    __slots__ = ("name", "payload", "spec", "task")
+    __slots__ = ("keys", "name", "payload", "spec", "task")
 
     def __init__(
-        self, name: str, payload: bytes, spec: TaskOptions, task: Task[..., R_co] | None
+        self,
+        name: str,
+        payload: bytes,
+        spec: TaskOptions,
+        task: Task[..., R_co] | None,
+        keys: Mapping[str, Any],
     ) -> None:
         self.name = name
         self.payload = payload
         self.spec = spec
         self.task = task
+        self.keys = keys
 
     def new_job(self, id: str, limit: int) -> NewJob:
         """The job to insert. Raises `PayloadError` if the payload has more than `limit` bytes."""
@@ -137,7 +146,7 @@ class BoundTask(Generic[R_co]):
                 f"{self.name}: the arguments are {size} bytes, most of them in "
                 f"{largest_of(self.payload)!r}; {limit} are allowed"
             )
-        return NewJob(id=id, task=self.name, payload=self.payload, **self.spec.of_job)
+        return NewJob(id=id, task=self.name, payload=self.payload, **self.spec.of_job, **self.keys)
 
     def __repr__(self) -> str:
         return f"<BoundTask {self.name}, {len(self.payload)} bytes>"

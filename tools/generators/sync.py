@@ -145,8 +145,9 @@ from types import ModuleType
 from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 
 from tenure.core.durations import Seconds
-from tenure.core.fleet import Inspection
+from tenure.core.fleet import Inspection, QueueSettings
 from tenure.core.job import Job
+from tenure.core.limits import Rate
 from tenure.core.query import CancelResult, QueueStats, RequeueResult, Swept
 from tenure.core.states import State
 from tenure.deliveries_sync import Receiver

@@ -17,7 +17,7 @@ COMMANDS = {
     "job": "Show, cancel or requeue jobs by their ids.",
     "jobs": "List jobs, newest first.",
     "migrate": "Create or upgrade the store's tables; safe to repeat.",
-    "queues": "Count the jobs of each queue by state.",
+    "queues": "Count the jobs of each queue; pause, resume and limit queues.",
     "run-one": "Run one job, named by its id, in this process.",
     "sweep": "Expire what is overdue and take back lapsed jobs, whatever their task.",
     "worker": "Run the jobs of an app until told to stop.",
