@@ -4,6 +4,7 @@ from tenure.ambient import correlation, current_job
 from tenure.context import JobContext
 from tenure.core.directives import Cancel, Discard, Handoff, Retry, Snooze
 from tenure.core.job import Job, JobError, Progress
+from tenure.core.limits import rate
 from tenure.core.query import CancelResult, RequeueResult
 from tenure.core.retention import Retention
 from tenure.core.retry import RetryPolicy
@@ -41,6 +42,7 @@ __all__ = [
     "TenureError",
     "correlation",
     "current_job",
+    "rate",
     "retry_after_of",
     "task",
 ]

@@ -125,7 +125,7 @@ class Declarations:
         """
         task = self._tasks.get(row.task)
         payload = codec.encode(definition.arguments, "arguments")
-        bound: BoundTask[Any] = BoundTask(task.name, payload, task.spec, task)
+        bound = task.bound_to(payload, task.spec)
         new = self._new_job(bound, tick_id(row.name, at) if id is None else id)
         changes = {
             name: msgspec.convert(value, _FIELDS[name])
