@@ -127,12 +127,7 @@ class Declarations:
         payload = codec.encode(definition.arguments, "arguments")
         bound: BoundTask[Any] = BoundTask(task.name, payload, task.spec, task)
         new = self._new_job(bound, tick_id(row.name, at) if id is None else id)
-        changes = {
-            name: msgspec.convert(value, _FIELDS[name])
-            for name, value in definition.options.items()
-            if name in _FIELDS
-        }
-        new = msgspec.structs.replace(new, **changes)
+        new = msgspec.structs.replace(new, **_options(definition))
         expires_at = new.expires_at if new.expires_in is None else at + new.expires_in
         return msgspec.structs.replace(
             new,
@@ -155,6 +150,18 @@ class Declarations:
         }
         values: dict[str, Any] = msgspec.to_builtins(changed)
         return values
+
+
+def _options(definition: Definition) -> dict[str, Any]:
+    """The fields of `NewJob` that a definition gives."""
+    try:
+        return {
+            name: msgspec.convert(value, _FIELDS[name])
+            for name, value in definition.options.items()
+            if name in _FIELDS
+        }
+    except msgspec.ValidationError as error:
+        raise ConfigurationError(f"options: {error}") from error
 
 
 def _run_at(name: str, timing: Timing, new: NewJob, at: int) -> int:

@@ -30,6 +30,7 @@ _OPEN_LOOK = 1.0
 _EARLY_WAIT = 0.05
 _EARLY_WAIT_MAX = 1.0
 _ROUNDS = 20
+_BATCH = 500
 
 
 class Ticker:
@@ -97,16 +98,15 @@ class Ticker:
             await self._read()
         await self._close_open()
         for _ in range(_ROUNDS):
-            offered = self._due(probe=probe)
+            offered = self._due(probe=probe)[:_BATCH]
             if not offered or not await self._offer(offered):
                 break
         return self._wait()
 
     async def _read(self) -> None:
-        now = self._time.now()
-        self._rows, plan = await self._reconciler.run(now)
+        self._read_at = self._clock.monotonic()  # first: whoever wakes us meanwhile says otherwise
+        self._rows, plan = await self._reconciler.run(self._time.now())
         self._known = self._declarations.known(self._rows.values())
-        self._read_at = self._clock.monotonic()
         done = {"created": plan.created, "replaced": plan.replaced, "retired": plan.retired}
         if any(done.values()):
             told = "; ".join(f"{what}: {', '.join(names)}" for what, names in done.items() if names)
