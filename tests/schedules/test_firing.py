@@ -12,6 +12,7 @@ import pytest
 
 from tenure.core.durations import HOUR, SECOND
 from tenure.core.reconcile import definition_of
+from tenure.core.schedule import Fired
 from tenure.core.states import State
 from tenure.core.ticks import GRACE, jitter_of
 from tenure.worker import ticker
@@ -369,7 +370,7 @@ async def test_a_job_that_cannot_be_made_stops_no_other(
 
 
 @pytest.mark.parametrize(
-    "options", [{"expires_in": 2**62}, {"priority": "high"}, {"retry": {"base": -1}}, {"tags": 5}]
+    "options", [{"expires_in": 2**62}, {"priority": 2**40}, {"retry": {"base": -1}}, {"x": 5}]
 )
 async def test_options_that_the_store_refuses_stop_no_other(world: World, options: dict[str, Any]):
     one = world.scheduler()
@@ -456,6 +457,20 @@ async def test_many_due_at_once_are_all_fired(memory: World):
     await memory.steps(60, one, every=60)
     assert {row.last_at for row in await memory.rows()} == {ZERO + 60 * SECOND}
     assert max(memory.engine.sizes) == 500
+
+
+async def test_a_store_that_refuses_every_tick_makes_nobody_spin(memory: World):
+    one = memory.scheduler()
+    one.task(interval=10)
+    await memory.steps(10, one, every=9)
+
+    async def fire(ticks):
+        return [Fired.STALE for _ in ticks]
+
+    memory.engine.fire = fire  # type: ignore[attr-defined]
+    memory.pass_time(10)
+    for _ in range(5):
+        assert await one.ticker.look() >= 0.01
 
 
 async def test_it_sleeps_until_the_next_tick(memory: World):

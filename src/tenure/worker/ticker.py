@@ -26,6 +26,7 @@ log = logging.getLogger("tenure.schedules")
 LOOK = 15.0
 """Seconds after which all schedules are read anew at the latest."""
 
+_SHORTEST_WAIT = 0.01
 _OPEN_LOOK = 1.0
 _EARLY_WAIT = 0.05
 _EARLY_WAIT_MAX = 1.0
@@ -238,4 +239,4 @@ class Ticker:
         waits = [self._read_at + LOOK - self._clock.monotonic()]
         waits += [(row.next_at - now) / SECOND for row in live if row.next_at is not None]
         waits += [_OPEN_LOOK for row in live if row.next_at is None and self._is_open(row)]
-        return max(min(waits), self._early, 0.0)
+        return max(min(waits), self._early, _SHORTEST_WAIT)
