@@ -193,6 +193,11 @@ SCHEDULES = (
             f"{_FIRING}::test_whatever_its_clock_shows_a_scheduler_alone_is_soon_in_time",
         ),
         (
+            "(probe=probe)[:_BATCH]",
+            "(probe=probe)",
+            f"{_FIRING}::test_many_due_at_once_are_all_fired",
+        ),
+        (
             "self._rejected[row.name] = row.revision",
             "pass",
             f"{_FIRING}::test_a_job_that_cannot_be_made_stops_no_other",

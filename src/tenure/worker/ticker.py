@@ -26,10 +26,12 @@ log = logging.getLogger("tenure.schedules")
 LOOK = 15.0
 """Seconds after which all schedules are read anew at the latest."""
 
+_SHORTEST_WAIT = 0.01
 _OPEN_LOOK = 1.0
 _EARLY_WAIT = 0.05
 _EARLY_WAIT_MAX = 1.0
 _ROUNDS = 20
+_BATCH = 500
 
 
 class Ticker:
@@ -97,16 +99,15 @@ class Ticker:
             await self._read()
         await self._close_open()
         for _ in range(_ROUNDS):
-            offered = self._due(probe=probe)
+            offered = self._due(probe=probe)[:_BATCH]
             if not offered or not await self._offer(offered):
                 break
         return self._wait()
 
     async def _read(self) -> None:
-        now = self._time.now()
-        self._rows, plan = await self._reconciler.run(now)
+        self._read_at = self._clock.monotonic()  # first: whoever wakes us meanwhile says otherwise
+        self._rows, plan = await self._reconciler.run(self._time.now())
         self._known = self._declarations.known(self._rows.values())
-        self._read_at = self._clock.monotonic()
         done = {"created": plan.created, "replaced": plan.replaced, "retired": plan.retired}
         if any(done.values()):
             told = "; ".join(f"{what}: {', '.join(names)}" for what, names in done.items() if names)
@@ -238,4 +239,4 @@ class Ticker:
         waits = [self._read_at + LOOK - self._clock.monotonic()]
         waits += [(row.next_at - now) / SECOND for row in live if row.next_at is not None]
         waits += [_OPEN_LOOK for row in live if row.next_at is None and self._is_open(row)]
-        return max(min(waits), self._early, 0.0)
+        return max(min(waits), self._early, _SHORTEST_WAIT)
