@@ -3,6 +3,7 @@
 A guard that is removed here must be missed by somebody. Whoever moves a guard moves its line here.
 """
 
+from tools.mutations.around import AROUND
 from tools.mutations.core import CORE
 from tools.mutations.memory import MEMORY
 from tools.mutations.operations import OPERATIONS
@@ -11,4 +12,4 @@ from tools.mutations.schedules import SCHEDULES
 from tools.mutations.sqlite import SQLITE
 from tools.mutations.suite import SUITE
 
-MUTATIONS = (*CORE, *MEMORY, *OPERATIONS, *POSTGRES, *SCHEDULES, *SQLITE, *SUITE)
+MUTATIONS = (*AROUND, *CORE, *MEMORY, *OPERATIONS, *POSTGRES, *SCHEDULES, *SQLITE, *SUITE)

@@ -33,25 +33,26 @@ asked AS (
         %(max_lapses)s::integer[], %(max_interruptions)s::integer[],
         %(timeout)s::double precision[], %(retry)s::text[], %(tags)s::text[], %(headers)s::text[],
         %(metadata)s::text[], %(description)s::text[], %(actor)s::text[],
-        %(concurrency_key)s::text[], %(rate_key)s::text[]
+        %(concurrency_key)s::text[], %(rate_key)s::text[], %(on_shutdown)s::text[],
+        %(log_level)s::integer[], %(log_success)s::boolean[]
     ) AS a (
         id, task, queue, priority, payload, codec, delay, run_at, expires_in, expires_at,
         max_attempts, max_lapses, max_interruptions, timeout, retry, tags, headers, metadata,
-        description, actor, concurrency_key, rate_key
+        description, actor, concurrency_key, rate_key, on_shutdown, log_level, log_success
     )
 )
 INSERT INTO {jobs} (
     id, task, queue, priority, rank, ready, state, token, claims, failures, max_attempts, lapses,
     max_lapses, releases, max_interruptions, available_at, expires_at, timeout, retry,
     cancel_requested, payload, codec, payload_size, created_at, queued_at, tags, headers,
-    metadata, description, actor, concurrency_key, rate_key
+    metadata, description, actor, concurrency_key, rate_key, on_shutdown, log_level, log_success
 )
 SELECT
     id, task, queue, priority, due - priority::bigint * 3600000000, due <= now, 'pending', 0, 0, 0,
     max_attempts, 0, max_lapses, 0, max_interruptions, due,
     CASE WHEN expires_in IS NULL THEN expires_at ELSE now + expires_in END, timeout, retry,
     false, payload, codec, length(payload), now, due, tags, headers, metadata, description, actor,
-    concurrency_key, rate_key
+    concurrency_key, rate_key, on_shutdown, log_level, log_success
 FROM asked
 WHERE (SELECT true FROM {jobs} j WHERE j.id = asked.id) IS NULL
     AND (SELECT true FROM {finished} f WHERE f.id = asked.id) IS NULL
