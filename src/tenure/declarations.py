@@ -14,7 +14,8 @@ from tenure.core.reconcile import API, Declared, Definition, definition_of, sour
 from tenure.core.schedule import Overlap, Schedule, Tick
 from tenure.core.ticks import Planned, Timing, jitter_of, tick_id
 from tenure.errors import ConfigurationError, InvalidArguments, TenureError
-from tenure.options import TaskOptions, check_name
+from tenure.keys import KEYS
+from tenure.options import CODE, TaskOptions, check_name
 from tenure.recurring import ScheduleChanges, ScheduleOptions, schedule_options
 from tenure.tasks import BoundTask, Task, TaskRef, TaskSet
 
@@ -24,10 +25,12 @@ NewJobOf = Callable[[BoundTask[Any], str], NewJob]
 Given = Task[..., Any] | BoundTask[Any] | TaskRef | str
 """What users give as the task of a schedule."""
 
-_OPTIONS = {
-    field.name: field.type
+_OF_THE_TASK = {"name", "aliases", *ScheduleOptions.__struct_fields__, *CODE}
+_TEXTS = {"actor", *KEYS}  # or code, which is not kept
+_OPTIONS: dict[str, Any] = {
+    field.name: str | None if field.name in _TEXTS else field.type
     for field in msgspec.structs.fields(TaskOptions)
-    if field.name not in {"name", "aliases", *ScheduleOptions.__struct_fields__}
+    if field.name not in _OF_THE_TASK
 }
 """What a task says of its jobs: the types of the options."""
 

@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
+from tenure.context import JobContext
 from tenure.core import codec
 from tenure.core.durations import SECOND, Seconds, instant, micros
 from tenure.core.identity import OnConflict, UniqueBy, UniqueUntil
@@ -24,9 +25,6 @@ from tenure.keys import KEYS, KeyOf, check_key_of
 from tenure.recurring import ScheduleChanges, ScheduleOptions
 from tenure.settings import level_of
 
-if TYPE_CHECKING:
-    from tenure.context import JobContext
-
 NAME_MAX = 255
 ATTEMPTS_MAX = 32_767
 TAGS_MAX = 32
@@ -39,7 +37,7 @@ Exceptions = type[BaseException] | Sequence[type[BaseException]]
 OnFailure = Callable[[Job, JobError], object]
 """Called once after a job has failed for good; `async def` or `def`."""
 
-OnLost = Callable[["JobContext", str], object]
+OnLost = Callable[[JobContext, str], object]
 """Called when an attempt has lost its lease, with the reason; `async def` or `def`."""
 
 Actor = str | Callable[[], str | None]

@@ -196,7 +196,7 @@ def test_options_travel_with_the_bound_task(service: QueueService):
     definition = definition_of(row)
     assert definition is not None
     job = service._declarations.job(row, definition, 10**15)
-    wanted = service._job_of(other.bind(), job.id)
+    wanted = service._enqueueing.job_of(other.bind(), job.id)
     for field in ("priority", "timeout", "retry", "tags", "metadata", "expires_at", "max_attempts"):
         assert getattr(job, field) == getattr(wanted, field), field
     assert service._declarations.declared("s", one, rule).definition.options == {}
