@@ -102,6 +102,11 @@ class Setting:
             return migrated(f"{self.server.url()}?schema={folder.name.replace('-', '_')}")
         return f"sqlite:///{folder / 'tenure.db'}?synchronous={self.synchronous}"
 
+    def database(self, name: str) -> str:
+        """A new database on the server, which is there until that ends; its address."""
+        assert self.server is not None, "there is a server for PostgreSQL only"
+        return self.server.create_database(name)
+
 
 @contextmanager
 def settings(engine: str, effort: Effort) -> Iterator[Setting]:

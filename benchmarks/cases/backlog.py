@@ -11,18 +11,26 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
+from psycopg import sql
+
 from benchmarks import work
 from benchmarks.measure import Sample, duel
 from benchmarks.rows import Row, against
-from benchmarks.setting import SQLITE_FULL, SQLITE_NORMAL, Setting
+from benchmarks.setting import POSTGRESQL, SQLITE_FULL, SQLITE_NORMAL, Setting
 from tenure import TaskRef
 from tenure.core.job import COLUMNS
+from tenure.engines.postgres import place_of
 
-ENGINES = (SQLITE_FULL, SQLITE_NORMAL)
+ENGINES = (SQLITE_FULL, SQLITE_NORMAL, POSTGRESQL)
 _DAY = 86_400
 _COPIES = """
 WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < :copies)
 INSERT INTO jobs ({columns}) SELECT {values} FROM n CROSS JOIN pattern
+"""
+_COPIES_THERE = """
+INSERT INTO {table} ({columns}) SELECT {values}
+FROM generate_series(1, %s) AS i CROSS JOIN (SELECT * FROM {table}) AS pattern
 """
 _CHANGED = {
     "id": "printf('%s-%07d', id, i)",
@@ -35,7 +43,11 @@ _CHANGED = {
 def run(setting: Setting) -> Iterator[Row]:
     with setting.place() as folder:
         url = setting.url(folder)
-        present = fill(url, folder / "tenure.db", setting.effort.backlog)
+        count = setting.effort.backlog
+        if setting.engine == POSTGRESQL:
+            present = fill_postgres(url, count)
+        else:
+            present = fill(url, folder / "tenure.db", count)
         jobs = setting.effort.jobs
         samples = duel(
             {"full": lambda: work.drain(url, jobs), "empty": lambda: _empty(setting)},
@@ -64,6 +76,24 @@ def fill(url: str, file: Path, count: int) -> int:
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     connection.close()
     return int(present)
+
+
+def fill_postgres(url: str, count: int) -> int:
+    """The same in PostgreSQL, where those that ended are in a table of their own."""
+    patterns = asyncio.run(_patterns(url))
+    place, present = place_of(url), 0
+    columns = sql.SQL(", ").join(map(sql.Identifier, COLUMNS))
+    changed = _CHANGED | {"id": "id || '-' || lpad(i::text, 7, '0')"}
+    values = sql.SQL(", ").join(sql.SQL(changed.get(column, column)) for column in COLUMNS)
+    with psycopg.connect(place.conninfo, autocommit=True) as connection:
+        for name in ("jobs", "finished"):
+            table = sql.Identifier(place.schema, name)
+            statement = sql.SQL(_COPIES_THERE).format(table=table, columns=columns, values=values)
+            connection.execute(statement, (max(1, count // patterns),))
+            connection.execute(sql.SQL("VACUUM ANALYZE {}").format(table))
+            found = connection.execute(sql.SQL("SELECT count(*) FROM {}").format(table))
+            present += sum(row[0] for row in found)
+    return present
 
 
 async def _patterns(url: str) -> int:

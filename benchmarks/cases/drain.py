@@ -1,7 +1,7 @@
 """One worker drains no-op jobs at concurrency 50: leased, fenced, settled.
 
-Beside the ideal loop on the same engine, and beside huey with as many threads and with one, which
-is its fastest way.
+Beside the ideal loop on the same engine; on SQLite beside huey with as many threads and with one,
+which is its fastest way; on PostgreSQL beside other queues, with as many jobs at once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from benchmarks.setting import MEMORY, POSTGRESQL, SQLITE_FULL, SQLITE_NORMAL, S
 
 ENGINES = (SQLITE_FULL, SQLITE_NORMAL, POSTGRESQL, MEMORY)
 _PEERS = {"huey, 1 thread": ("drain-peer", 1), "huey, 50 threads": ("drain-peer-same", 50)}
-_FEWER = 4
+_FEWER = {"huey": 4, "pgqueuer": 1, "procrastinate": 10, "saq": 4}
 """A peer gets this many times fewer jobs: it takes longer over each."""
 
 
@@ -30,6 +30,8 @@ def run(setting: Setting) -> Iterator[Row]:
         }
         if engine == SQLITE_FULL and peers.installed():
             contestants |= _huey(setting, stack)
+        if engine == POSTGRESQL and peers.installed():
+            contestants |= _on_postgres(setting, stack)
         samples = duel(contestants, setting.effort.rounds)
     ours, bound = samples["tenure"], samples["ideal"]
     yield against("drain", engine, "drain / ideal loop", ours, "ideal", bound)
@@ -49,6 +51,13 @@ def run(setting: Setting) -> Iterator[Row]:
                 yield against(name, engine, measure, ours, "huey", samples[peer])
             else:
                 yield missing(name, engine, measure, peers.NOT_INSTALLED)
+    if engine == POSTGRESQL:
+        for peer in peers.ON_POSTGRES:
+            name = "drain-peer" if peer == peers.ON_POSTGRES[0] else f"drain-{peer}"
+            if peer in samples:
+                yield against(name, engine, f"drain / {peer}", ours, peer, samples[peer])
+            else:
+                yield missing(name, engine, f"drain / {peer}", peers.NOT_INSTALLED)
 
 
 def _tenure(setting: Setting) -> Sample:
@@ -68,9 +77,18 @@ def _ideal(setting: Setting) -> Sample:
 
 def _huey(setting: Setting, stack: ExitStack) -> dict[str, Contestant]:
     child = stack.enter_context(peers.huey(stack.enter_context(setting.place())))
-    jobs = max(10, setting.effort.jobs // _FEWER)
+    jobs = max(10, setting.effort.jobs // _FEWER["huey"])
 
     def contestant(workers: int) -> Contestant:
         return lambda: Sample(*child.ask(f"drain {jobs} {workers}"))
 
     return {peer: contestant(workers) for peer, (_, workers) in _PEERS.items()}
+
+
+def _on_postgres(setting: Setting, stack: ExitStack) -> dict[str, Contestant]:
+    def contestant(peer: str) -> Contestant:
+        child = stack.enter_context(peers.on_postgres(peer, setting.database(peer)))
+        jobs = max(10, setting.effort.jobs // _FEWER[peer])
+        return lambda: Sample(*child.ask(f"drain {jobs} {work.CONCURRENCY}"))
+
+    return {peer: contestant(peer) for peer in peers.ON_POSTGRES}

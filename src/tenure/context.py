@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from typing import Any, Literal, Self
 
 from tenure.clock import SYSTEM_CLOCK, Clock
@@ -38,6 +38,8 @@ class JobContext:
         self._deadline: float | None = None
         self._stopping: Stopping | None = None
         self.lease = lease
+        self.actor: str | None = row.actor
+        """Who enqueued the job; else whom the task's `actor` names for this attempt."""
 
     @property
     def job(self) -> Job:
@@ -69,6 +71,16 @@ class JobContext:
     def token(self) -> int:
         """The fencing number of this attempt: a later one of the same store is always greater."""
         return self._row.token
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """What travels with the job: `correlation-id`, `traceparent`, `tracestate`."""
+        return self._row.headers
+
+    @property
+    def correlation_id(self) -> str:
+        """What this job has in common with all that came of the same request; else its own id."""
+        return self.job.correlation_id
 
     @property
     def receipt(self) -> str:

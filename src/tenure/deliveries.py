@@ -38,7 +38,6 @@ from tenure.leases.lease import Lease
 from tenure.leases.once import in_thread, uninterrupted
 from tenure.leases.renewal import STOP_TIMEOUT
 from tenure.leases.request import Errand
-from tenure.worker.failure import describe
 
 if TYPE_CHECKING:
     from tenure.service import QueueService
@@ -117,14 +116,13 @@ class Held:
             case Handoff():
                 return None
             case Retry():
-                return self.errored(directive, after=directive.after)
+                return self.errored(directive, after=directive.after, spread=directive.spread)
             case Snooze():
                 return Snoozed(directive.delay)
             case Cancel():
                 at = SYSTEM_CLOCK.time_us()
-                return Cancelled(
-                    describe(directive, attempt=self.row.attempt, at=at, kind="cancelled")
-                )
+                describer = self.service._surroundings.describer
+                return Cancelled(describer.error(directive, self.row, at=at, kind="cancelled"))
             case Discard():
                 return self.errored(directive, retryable=False)
             case Exception():
@@ -134,10 +132,16 @@ class Held:
                 return Released(ReleaseReason.SHUTDOWN)
 
     def errored(
-        self, error: BaseException, *, retryable: bool = True, after: int | None = None
+        self,
+        error: BaseException,
+        *,
+        retryable: bool = True,
+        after: int | None = None,
+        spread: float = 0.0,
     ) -> Errored:
-        described = describe(error, attempt=self.row.attempt, at=SYSTEM_CLOCK.time_us())
-        return Errored(described, retryable=retryable, after=after)
+        describer = self.service._surroundings.describer
+        described = describer.error(error, self.row, at=SYSTEM_CLOCK.time_us())
+        return Errored(described, retryable=retryable, after=after, spread=spread)
 
     def settlement(self, outcome: Outcome) -> Settlement:
         elapsed = round((self.keeper.clock.monotonic() - self._sent_at) * SECOND)
@@ -154,8 +158,10 @@ class Held:
         """
         primary = None if instruction(error) is not None else error
         if failure is not None and error is not None:
-            log.error("after %s, finishing the payload of job %s failed", type(error).__name__,
-                      self.row.id, exc_info=failure)  # fmt: skip
+            text = (
+                f"after {type(error).__name__}, finishing the payload of job {self.row.id} failed"
+            )
+            self.service._surroundings.describer.log(text, failure, self.row)
         if self.owned:
             self.owned = False
             if stopped and self.lease.lost:

@@ -28,6 +28,21 @@ class PayloadError(TenureError, ValueError):
     """A value cannot be stored or read back; the message names the path to it."""
 
 
+class IdentityTooLarge(PayloadError):
+    """The arguments that a unique key would be made of are more than `allowed` bytes."""
+
+    def __init__(self, actual: int, allowed: int) -> None:
+        self.actual = actual
+        self.allowed = allowed
+        super().__init__(
+            f"the identity of these arguments takes {actual} bytes of JSON; {allowed} are allowed "
+            "(max_identity_bytes); a unique_key of your own avoids the limit"
+        )
+
+    def __reduce__(self) -> tuple[type[IdentityTooLarge], tuple[int, int]]:
+        return type(self), (self.actual, self.allowed)
+
+
 class InvalidTransition(TenureError, ValueError):
     """The life cycle has no such step. Seeing this error means a defect in tenure or an engine."""
 
@@ -50,6 +65,10 @@ class Stopped(TenureError):
 
 class JobNotFound(TenureError, LookupError):
     """No job has this id (it may have been pruned)."""
+
+
+class ScheduleNotFound(TenureError, LookupError):
+    """No schedule has this name."""
 
 
 class JobNotClaimable(TenureError):

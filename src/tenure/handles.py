@@ -30,7 +30,11 @@ _ENDINGS = {
 
 
 class JobHandle(Generic[R]):
-    """A job that was enqueued. `created` is False when it was there already."""
+    """A job that was enqueued.
+
+    `created` is False when it was there already: another job has the unique key, and this is its
+    handle. `cancelling`: that job was asked to stop, so it may not do what is wanted.
+    """
 
     def __init__(
         self,
@@ -38,10 +42,12 @@ class JobHandle(Generic[R]):
         id: str,
         *,
         created: bool = True,
+        cancelling: bool = False,
         task: Task[..., R] | None = None,
     ) -> None:
         self.id = id
         self.created = created
+        self.cancelling = cancelling
         self._service = service
         self._task = task
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, overload
 
+from tenure.core.job import NewJob
 from tenure.engines.answers import at_once, awaited
 from tenure.engines.protocol import Inserted
 from tenure.errors import ConfigurationError
@@ -26,14 +27,20 @@ class _Joining:
         self._service = service
         self._joined = service._life.engine.join(connection)
 
-    def _insert(self, bound: list[BoundTask[Any]]) -> list[Inserted] | Awaitable[list[Inserted]]:
-        for item in bound:
-            if item.spec.executor == "inline":
-                raise ConfigurationError(
-                    f"{item.name}: executor inline cannot run within a transaction, since the job "
-                    "is not there before the commit; enqueue it with options(executor=None)"
-                )
-        return self._joined.insert(self._service._new_jobs(bound))
+    def _insert(self, new: Sequence[NewJob]) -> list[Inserted] | Awaitable[list[Inserted]]:
+        return self._joined.insert(new)
+
+
+def _outside(tasks: Iterable[BoundTask[R]]) -> list[BoundTask[R]]:
+    """These, none of which is to run at its enqueue. Raises `ConfigurationError`."""
+    bound = bound_tasks(tasks)
+    for item in bound:
+        if item.spec.executor == "inline":
+            raise ConfigurationError(
+                f"{item.name}: executor inline cannot run within a transaction, since the job "
+                "is not there before the commit; enqueue it with options(executor=None)"
+            )
+    return bound
 
 
 class Using(_Joining):
@@ -55,13 +62,14 @@ class Using(_Joining):
     ) -> JobHandle[Any]: ...
     async def enqueue(self, task: Any, /, *args: Any, **kwargs: Any) -> JobHandle[Any]:
         """As `QueueService.enqueue`. What is refused leaves the transaction as it was."""
-        [handle] = await self.enqueue_many([self._service._bind(task, args, kwargs)])
+        bound = self._service._enqueueing.bind(task, args, kwargs)
+        [handle] = await self.enqueue_many([bound])
         return handle
 
     async def enqueue_many(self, tasks: Iterable[BoundTask[R]]) -> list[JobHandle[R]]:
         """As `QueueService.enqueue_many`."""
-        bound = bound_tasks(tasks)
-        return self._service._handles(bound, await awaited(self._insert(bound)))
+        put = self._service._enqueueing.put
+        return await put(_outside(tasks), lambda new: awaited(self._insert(new)))
 
     async def __aenter__(self) -> Self:
         return self
@@ -83,15 +91,16 @@ class SyncUsing(_Joining):
     def enqueue(self, task: TaskRef | str, /, *args: Any, **kwargs: Any) -> SyncJobHandle[Any]: ...
     def enqueue(self, task: Any, /, *args: Any, **kwargs: Any) -> SyncJobHandle[Any]:
         """As `QueueService.enqueue`. What is refused leaves the transaction as it was."""
-        [handle] = self.enqueue_many([self._service._bind(task, args, kwargs)])
+        bound = self._service._enqueueing.bind(task, args, kwargs)
+        [handle] = self.enqueue_many([bound])
         return handle
 
     def enqueue_many(self, tasks: Iterable[BoundTask[R]]) -> list[SyncJobHandle[R]]:
         """As `QueueService.enqueue_many`."""
         from tenure.sync import JobHandle as SyncJobHandle
 
-        bound = bound_tasks(tasks)
-        handles = self._service._handles(bound, at_once(self._insert(bound)))
+        put = self._service._enqueueing.put_sync
+        handles = put(_outside(tasks), lambda new: at_once(self._insert(new)))
         return [SyncJobHandle(handle, self._service) for handle in handles]
 
     def __enter__(self) -> Self:

@@ -8,7 +8,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Coroutine
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from tenure.clock import SYSTEM_CLOCK, Clock, IdSource
 from tenure.engines.protocol import Engine
@@ -17,6 +17,14 @@ from tenure.handles import Waiter
 log = logging.getLogger("tenure")
 
 Move = Literal["opening", "closing"]
+
+
+class Companion(Protocol):
+    """What lives a little longer than the engine."""
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
 
 
 class Lifetime:
@@ -44,6 +52,8 @@ class Lifetime:
         self._waiter: Waiter | None = None
         self.before_close: Callable[[], Coroutine[Any, Any, None]] | None = None
         """Awaited while the engine is still open; what it raises is logged and stops nothing."""
+        self.companion: Companion | None = None
+        """Opened before the engine, and closed after it."""
         self._inherited: list[Any] = []
 
     @property
@@ -91,7 +101,13 @@ class Lifetime:
         return self._waiter
 
     async def _open(self) -> None:
-        await self._engine.__aenter__()
+        if self.companion is not None:
+            await self.companion.open()
+        try:
+            await self._engine.__aenter__()
+        except BaseException:
+            await self._part()
+            raise
         self._opened = True
         atexit.register(self._at_exit)
 
@@ -106,7 +122,21 @@ class Lifetime:
         waiter, self._waiter = self._waiter, None
         if waiter is not None and waiter.here:
             await waiter.close()
-        await self._engine.__aexit__(None, None, None)
+        try:
+            await self._engine.__aexit__(None, None, None)
+        except BaseException:
+            await self._part()
+            raise
+        if self.companion is not None:
+            await self.companion.close()
+
+    async def _part(self) -> None:
+        """Close the companion after another error, which is the one to be raised."""
+        if self.companion is not None:
+            try:
+                await self.companion.close()
+            except Exception:
+                log.exception("what the service had opened for its jobs could not be closed")
 
     def _moving(self) -> tuple[Move, asyncio.Task[None]] | None:
         """The move that is going on; not one whose loop is gone, as that will never end."""

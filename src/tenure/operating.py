@@ -19,15 +19,20 @@ from tenure.core.query import (
     Swept,
 )
 from tenure.core.upkeep import Maintained
-from tenure.engines.protocol import Engine
+from tenure.engines.protocol import Engine, Facet
 from tenure.errors import InvalidArguments, JobNotFound
 from tenure.lookups import SWEEP_MAX, Selection, checked_ids, count, page, selection
 from tenure.maintenance import Maintenance
+from tenure.worker.callbacks import sweep
+from tenure.worker.ticker import Ticker
 
 if TYPE_CHECKING:
+    from tenure.declarations import Declarations
     from tenure.lifetime import Lifetime
+    from tenure.observe.hooks import Hooks
     from tenure.settings import Settings
     from tenure.tasks import TaskSet
+    from tenure.worker.surroundings import Surroundings
 
 T = TypeVar("T")
 
@@ -37,6 +42,9 @@ class Operating:
 
     settings: Settings
     tasks: TaskSet
+    hooks: Hooks
+    _declarations: Declarations
+    _surroundings: Surroundings
     _life: Lifetime
 
     async def get(self, job_id: str) -> Job:
@@ -169,25 +177,43 @@ class Operating:
         """Do the housekeeping of the store, for about `budget` seconds (0 to 86,400).
 
         In phases, each in bounded steps and with its share of the time: `sweep`, `retention` of
-        jobs and of `events`. One runner in a fleet does it at a time; it has the right for the
-        budget and a minute. Who comes meanwhile is told so and does nothing. Workers sweep and
-        prune by themselves; this is for hosts without one, and to catch up.
+        jobs, `schedules` that are due (where this service has tasks) and `events`. One runner in a
+        fleet does it at a time; it has the right for the budget and a minute. Who comes meanwhile
+        is told so and does nothing. Workers do all of it by themselves; this is for hosts without
+        one, and to catch up.
         """
         seconds = micros(budget, "budget", maximum=86_400) / SECOND
-        return await self._run(
-            lambda engine: Maintenance(engine, self.settings.retention, clock=self._life.clock).run(
-                seconds
+
+        async def maintain(engine: Engine) -> Maintained:
+            describer = self._surroundings.describer
+            work = Maintenance(
+                engine,
+                self.settings.retention,
+                clock=self._life.clock,
+                sweep=lambda limit: sweep(engine, limit, self.tasks, describer),
+                ticker=self._ticker(engine) if self.tasks.names else None,
             )
-        )
+            return await work.run(seconds)
+
+        return await self._run(maintain)
+
+    def _ticker(self, engine: Engine) -> Ticker | None:
+        """What fires the schedules that this service knows, by the clock of the store."""
+        if Facet.SCHEDULES not in engine.traits.facets:
+            return None
+        clock = self._life.clock
+        return Ticker(engine, self._declarations, hooks=self.hooks, clock=clock)
 
     async def sweep(self, limit: int = 500) -> list[Swept]:
         """Expire what is overdue and take back what lapsed, of any task.
 
         Up to `limit` (1 to 10,000) of each. Workers do this by themselves; this is for hosts
-        without one.
+        without one. Calls `on_failure` of the tasks whose jobs have failed by it.
         """
         most = count(limit, SWEEP_MAX)
-        return await self._run(lambda engine: engine.sweep(most))
+        return await self._run(
+            lambda engine: sweep(engine, most, self.tasks, self._surroundings.describer)
+        )
 
     if TYPE_CHECKING:  # of the other parts of a service
 

@@ -28,11 +28,13 @@ from tenure.worker.single import HeldRun, SingleRun, reason
 from tenure.worker.worker import Worker, new_owner
 
 if TYPE_CHECKING:
+    from tenure.declarations import Declarations
     from tenure.lifetime import Lifetime
     from tenure.loops import Home
     from tenure.observe.hooks import Hooks
     from tenure.settings import Settings
     from tenure.tasks import TaskSet
+    from tenure.worker.surroundings import Surroundings
 
 T = TypeVar("T")
 
@@ -45,6 +47,8 @@ class Running:
     settings: Settings
     tasks: TaskSet
     hooks: Hooks
+    _declarations: Declarations
+    _surroundings: Surroundings
     _life: Lifetime
     _home: Home
     _inline = False
@@ -62,6 +66,8 @@ class Running:
             self._worker_options(options),
             hooks=self.hooks,
             prepare=self.open,
+            surroundings=self._surroundings,
+            declarations=self._declarations,
             retention=self.settings.retention,
         )
 
@@ -120,6 +126,7 @@ class Running:
                     options,
                     row,
                     hooks=self.hooks,
+                    surroundings=self._surroundings,
                     owner=row.owner,
                 ).finish()
             finally:
@@ -152,7 +159,14 @@ class Running:
         if token is not None:
             await self._run(lambda engine: _take_over(engine, row, token))
         chosen = self._one_at_a_time(row, options)
-        return SingleRun(self._life.engine, self.tasks, chosen, row, hooks=self.hooks)
+        return SingleRun(
+            self._life.engine,
+            self.tasks,
+            chosen,
+            row,
+            hooks=self.hooks,
+            surroundings=self._surroundings,
+        )
 
     def _one_at_a_time(self, row: JobRow, options: WorkerChanges | None = None) -> WorkerOptions:
         changes: WorkerChanges = {**(options or {}), "queues": (row.queue,), "concurrency": 1}
@@ -163,6 +177,7 @@ class Running:
             concurrency=self.settings.concurrency,
             lease=self.settings.lease,
             log_success=self.settings.log_success,
+            log_level=self.settings.log_level,
         ).changed(changes)
 
     def _runs_inline(self, bound: BoundTask[Any]) -> bool:

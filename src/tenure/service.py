@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, overload
@@ -14,14 +13,15 @@ from msgspec.structs import replace
 
 from tenure.core.durations import SECOND, Seconds, micros
 from tenure.core.fleet import Inspection, notes
-from tenure.core.insertion import Inserted
-from tenure.core.job import Job, NewJob
-from tenure.core.retention import Retention
+from tenure.core.job import Job
+from tenure.declarations import Declarations
 from tenure.engines.open import open_engine
 from tenure.engines.optional import Checkable, direct_of
 from tenure.engines.protocol import Engine
-from tenure.errors import ConfigurationError, InvalidArguments, SchemaError
+from tenure.enqueueing import Enqueueing
+from tenure.errors import ConfigurationError, SchemaError
 from tenure.handles import JobHandle
+from tenure.identities import Identities
 from tenure.joining import Using
 from tenure.lifetime import Lifetime
 from tenure.lookups import checked_ids
@@ -33,8 +33,10 @@ from tenure.queues import Queues
 from tenure.receipts import Receipts
 from tenure.receiving import Receiver, Receiving, receive_options
 from tenure.running import Running
-from tenure.settings import load
+from tenure.schedules import Schedules
+from tenure.settings import calling_module, load
 from tenure.tasks import BoundTask, Decorator, Task, TaskRef, TaskSet, bound_tasks
+from tenure.wiring import ServiceSettings, companion_of, surroundings_of
 
 if TYPE_CHECKING:
     from tenure.sync import QueueService as SyncQueueService
@@ -64,25 +66,20 @@ class QueueService(Running, Operating):
         url: str | None = None,
         *,
         tasks: Iterable[str | ModuleType | Task[..., Any]] = (),
-        lease: Seconds | None = None,
-        concurrency: int | None = None,
-        log_success: bool | None = None,
-        retention: Retention | None = None,
+        **settings: Unpack[ServiceSettings],
     ) -> None:
-        self.settings = load(
-            {
-                "url": url,
-                "lease": lease,
-                "concurrency": concurrency,
-                "log_success": log_success,
-                "retention": retention,
-            }
-        )
+        self.settings = load({"url": url, **settings})
         self.tasks = TaskSet()
         self.tasks.collect(tasks)
         self.hooks = Hooks()
         self.queues = Queues(self)
         self.receipts = Receipts(self)
+        self.identities = Identities(self)
+        self._surroundings = surroundings_of(self.settings)
+        self._enqueueing = Enqueueing(self)
+        app = self.settings.app_name or calling_module()
+        self._declarations = Declarations(self.tasks, app, self._enqueueing.job_of)
+        self.schedules = Schedules(self, self._declarations)
         self._home = Home()
         self._receiving = Receiving(self)
         try:
@@ -92,6 +89,7 @@ class QueueService(Running, Operating):
                 raise
             raise ConfigurationError(f"TENURE_URL or [tool.tenure] url: {error}") from error
         self._life.before_close = self._receiving.close
+        self._life.companion = companion_of(self.settings)
 
     # Declaring tasks
 
@@ -134,7 +132,7 @@ class QueueService(Running, Operating):
         `PayloadError` or `ConfigurationError`, naming what is wrong, with nothing stored;
         `UnknownTask`; `EngineUnavailable`.
         """
-        [handle] = await self.enqueue_many([self._bind(task, args, kwargs)])
+        [handle] = await self.enqueue_many([self._enqueueing.bind(task, args, kwargs)])
         return handle
 
     async def enqueue_many(self, tasks: Iterable[BoundTask[R]]) -> list[JobHandle[R]]:
@@ -144,11 +142,9 @@ class QueueService(Running, Operating):
         order given. Raises as `enqueue` does.
         """
         bound = bound_tasks(tasks)
-        new = self._new_jobs(bound)
-        if not new:
-            return []
-        inserted = await self._run(lambda engine: engine.insert(new))
-        handles = self._handles(bound, inserted)
+        handles = await self._enqueueing.put(
+            bound, lambda new: self._run(lambda engine: engine.insert(new))
+        )
         await self._run_inline(bound, handles)
         return handles
 
@@ -193,6 +189,7 @@ class QueueService(Running, Operating):
         async def ask(engine: Engine) -> Inspection:
             found = await engine.inspect()
             more = notes(found, self.tasks.names, await engine.workers())
+            more += await self.schedules._notes()
             damage = await engine.check() if thorough and isinstance(engine, Checkable) else ()
             return replace(found, findings=(*damage, *found.findings, *more))
 
@@ -273,50 +270,6 @@ class QueueService(Running, Operating):
         await self.close()
 
     # Inside
-
-    def _bind(self, task: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> BoundTask[Any]:
-        if isinstance(task, str):
-            task = self.tasks.get(task)
-        if isinstance(task, Task | TaskRef):
-            bound: BoundTask[Any] = task.bind(*args, **kwargs)
-            return bound
-        if isinstance(task, BoundTask):
-            if args or kwargs:
-                raise InvalidArguments(f"{task.name} is bound already and takes no arguments")
-            return task
-        if inspect.iscoroutine(task):
-            task.close()
-            raise ConfigurationError(
-                "the task was called; give it and its arguments apart: enqueue(task, argument)"
-            )
-        raise ConfigurationError(
-            f"task must be a Task, a TaskRef or a task's name, not {task!r}; "
-            "was the function decorated with @jobs.task?"
-        )
-
-    def _new_jobs(self, bound: Sequence[BoundTask[Any]]) -> list[NewJob]:
-        self._check_inline(bound)
-        limit = self._life.engine.traits.max_payload
-        new_id = self._life.ids
-        return [item.new_job(new_id(), limit) for item in bound]
-
-    def _handles(
-        self, bound: Iterable[BoundTask[R]], inserted: Iterable[Inserted]
-    ) -> list[JobHandle[R]]:
-        return [
-            JobHandle(self, answer.id, created=answer.created, task=item.task)
-            for answer, item in zip(inserted, bound, strict=True)
-        ]
-
-    def _put(self, tasks: Iterable[BoundTask[R]]) -> list[JobHandle[R]]:
-        """`enqueue_many` of the blocking face: on this thread if the engine can do so."""
-        bound = bound_tasks(tasks)  # here, as reading a generator runs the caller's code
-        direct = direct_of(self._life.engine)
-        if direct is None or any(map(self._runs_inline, bound)):
-            return self._home.run_sync(lambda: self.enqueue_many(bound))
-        self._home.refuse_to_block()
-        new = self._new_jobs(bound)
-        return self._handles(bound, direct.insert(new)) if new else []
 
     async def _run(self, operation: Callable[[Engine], Awaitable[T]]) -> T:
         async def run() -> T:

@@ -74,8 +74,12 @@ class Signature:
         for name in self.injected:
             if name in kwargs:
                 raise InvalidArguments(f"{self._task}: {name} is injected and cannot be given")
+        return self.encode_values(self._bound(args, kwargs))
+
+    def encode_values(self, values: Mapping[str, Any]) -> bytes:
+        """The payload of these arguments, by parameter name. Raises as `encode` does."""
         try:
-            payload = object_of(self._bound(args, kwargs))
+            payload = object_of(values)
         except PayloadError as error:
             raise PayloadError(f"{self._task}: {error}") from error
         try:
@@ -83,6 +87,18 @@ class Signature:
         except PayloadError as error:
             raise InvalidArguments(f"{self._task}: {error}") from error
         return payload
+
+    def arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The arguments of a call by parameter name, with defaults. Raises as `encode` does."""
+        given = self._bound(args, kwargs)
+        bound = inspect.BoundArguments(self._binder, dict(given))
+        bound.apply_defaults()
+        return bound.arguments
+
+    def arguments_in(self, payload: bytes) -> Mapping[str, Any]:
+        """The same, of the arguments in a payload."""
+        args, kwargs = self.decode(codec.decode(payload))
+        return self.arguments(tuple(args), kwargs)
 
     def _bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
         """The arguments by parameter name, in the order of the parameters."""
@@ -127,6 +143,28 @@ class Signature:
             else:
                 kwargs[name] = value
         return args, kwargs
+
+    def complete(self, payload: bytes) -> dict[str, Any]:
+        """Every argument of a payload as a plain value, as equal calls have them alike.
+
+        Defaults are applied, and values written as their annotated types are: for a `float`, 1 and
+        1.0 are one. Raises `PayloadError` naming an argument.
+        """
+        values = codec.decode(payload)
+        complete: dict[str, Any] = {}
+        for name, parameter in self._parameters.items():
+            if name in values:
+                plain = values[name]
+            elif parameter.kind in _VARIADIC:
+                plain = [] if parameter.kind is parameter.VAR_POSITIONAL else {}
+            else:
+                plain = codec.decode(codec.encode(parameter.default, name))
+            try:
+                typed = self._converted(parameter, plain)
+            except PayloadError:
+                typed = plain  # a default need not be of the annotated type
+            complete[name] = codec.decode(codec.encode(typed, name))
+        return complete
 
     def annotation(self, name: str) -> Any:
         """The resolved annotation of a parameter, or of `return`; `Any` where there is none."""

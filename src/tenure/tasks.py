@@ -10,12 +10,14 @@ import pkgutil
 import typing
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from types import ModuleType
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
+from typing import Any, Generic, NamedTuple, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 import anyio.to_thread
 
 from tenure.core import codec
+from tenure.core.identity import OnConflict, UniqueBy, UniqueUntil
 from tenure.core.job import NewJob
+from tenure.core.keys import DEFAULT_IDENTITY_MAX, arguments_key, task_key
 from tenure.errors import (
     ConfigurationError,
     InvalidArguments,
@@ -23,7 +25,9 @@ from tenure.errors import (
     PayloadError,
     UnknownTask,
 )
-from tenure.options import TaskChanges, TaskOptions, changed, check_name
+from tenure.keys import made_keys
+from tenure.options import CODE, TaskChanges, TaskOptions, changed, check_name
+from tenure.recurring import ScheduleChanges
 from tenure.signatures import Signature, largest_of, object_of
 
 P = ParamSpec("P")
@@ -57,14 +61,21 @@ class Task(Generic[P, R]):
 
     def options(self, **changes: Unpack[TaskChanges]) -> Task[P, R]:
         """A copy with some options changed and everything else kept."""
-        _refuse_names(changes, "cannot be changed for a call")
+        _refuse_fixed(changes, "cannot be changed for a call")
         twin = copy.copy(self)
         twin.spec = changed(self.spec, changes)
         return twin
 
     def bind(self, /, *args: P.args, **kwargs: P.kwargs) -> BoundTask[R]:
         """The task with checked and encoded arguments, for `enqueue_many`."""
-        return BoundTask(self.name, self.signature.encode(args, kwargs), self.spec, self)
+        payload = self.signature.encode(args, kwargs)
+        keys = made_keys(self.spec, lambda: self.signature.arguments(args, kwargs))
+        return BoundTask(self.name, payload, self.spec, self, keys)
+
+    def bound_to(self, payload: bytes, spec: TaskOptions) -> BoundTask[R]:
+        """The task with arguments that are encoded already, and these options."""
+        keys = made_keys(spec, lambda: self.signature.arguments_in(payload))
+        return BoundTask(self.name, payload, spec, self, keys)
 
     @property
     def place(self) -> str:
@@ -92,12 +103,12 @@ class TaskRef:
 
     def __init__(self, name: str, /, **options: Unpack[TaskChanges]) -> None:
         self.name = check_name(name, "name")
-        _refuse_names(options, "are given where the code is")
+        _refuse_fixed(options, "are given where the code is")
         self.spec = changed(TaskOptions(), options)
 
     def options(self, **changes: Unpack[TaskChanges]) -> TaskRef:
         """A copy with some options changed and everything else kept."""
-        _refuse_names(changes, "are given where the code is")
+        _refuse_fixed(changes, "are given where the code is")
         twin = TaskRef(self.name)
         twin.spec = changed(self.spec, changes)
         return twin
@@ -110,37 +121,109 @@ class TaskRef:
             payload = object_of(kwargs)
         except PayloadError as error:
             raise PayloadError(f"{self.name}: {error}") from error
-        return BoundTask(self.name, payload, self.spec, None)
+        return BoundTask(self.name, payload, self.spec, None, made_keys(self.spec, lambda: kwargs))
 
     def __repr__(self) -> str:
         return f"<TaskRef {self.name}>"
 
 
+class Limits(NamedTuple):
+    """The most bytes that the arguments of one job may have, and what its key is made of."""
+
+    payload: int
+    identity: int = DEFAULT_IDENTITY_MAX
+
+
 class BoundTask(Generic[R_co]):
     """A task and its encoded arguments: what `enqueue_many` takes."""
 
-    __slots__ = ("name", "payload", "spec", "task")
+    __slots__ = ("keys", "name", "payload", "spec", "task")
 
     def __init__(
-        self, name: str, payload: bytes, spec: TaskOptions, task: Task[..., R_co] | None
+        self,
+        name: str,
+        payload: bytes,
+        spec: TaskOptions,
+        task: Task[..., R_co] | None,
+        keys: Mapping[str, Any],
     ) -> None:
         self.name = name
         self.payload = payload
         self.spec = spec
         self.task = task
+        self.keys = keys
 
-    def new_job(self, id: str, limit: int) -> NewJob:
-        """The job to insert. Raises `PayloadError` if the payload has more than `limit` bytes."""
+    def new_job(self, id: str, limits: Limits, headers: Mapping[str, str] | None = None) -> NewJob:
+        """The job to insert.
+
+        Raises `PayloadError` and `IdentityTooLarge` for what is larger than `limits`, and
+        `ConfigurationError` for options that contradict each other.
+        """
         size = len(self.payload)
-        if size > limit:
+        if size > limits.payload:
             raise PayloadError(
                 f"{self.name}: the arguments are {size} bytes, most of them in "
-                f"{largest_of(self.payload)!r}; {limit} are allowed"
+                f"{largest_of(self.payload)!r}; {limits.payload} are allowed"
             )
-        return NewJob(id=id, task=self.name, payload=self.payload, **self.spec.of_job)
+        spec = self.spec
+        values: dict[str, Any] = {}
+        key = self.unique_key(limits.identity)
+        if key is not None:
+            values["unique_key"] = key
+            values["unique_until"] = spec.unique_until
+            values["on_conflict"] = spec.on_conflict
+        if spec.actor is not None:
+            values["actor"] = spec.actor_now()
+        if headers:
+            values["headers"] = headers
+        values |= self.keys
+        return NewJob(id=id, task=self.name, payload=self.payload, **spec.of_job, **values)
+
+    def unique_key(self, limit: int = DEFAULT_IDENTITY_MAX) -> str | None:
+        """The unique key that the job will have, if any.
+
+        The first of `unique_key` of the call, that of the task, and what `unique_by` makes; only
+        "arguments" looks at the arguments, and raises `IdentityTooLarge` if their canonical JSON
+        has more than `limit` bytes.
+        """
+        spec = self.spec
+        if spec.unique_key is not None:
+            return spec.unique_key
+        if spec.unique_by == UniqueBy.TASK:
+            return task_key(self.name)
+        if spec.unique_by == UniqueBy.ARGUMENTS:
+            if self.task is None:
+                raise ConfigurationError(
+                    f"{self.name}: unique_by='arguments' needs the code of the task, which says "
+                    "what was left out; a TaskRef takes a unique_key"
+                )
+            arguments = self.task.signature.complete(self.payload)
+            return arguments_key(self.name, arguments, limit)
+        for name, usual in _FOR_KEYS:
+            if getattr(spec, name) != usual:
+                raise ConfigurationError(
+                    f"{self.name}: {name}={getattr(spec, name)!r} needs a unique_key or unique_by"
+                )
+        return None
+
+    def rebound(self, arguments: Mapping[str, Any], spec: TaskOptions) -> BoundTask[R_co]:
+        """The same task with other arguments, by parameter name, and options.
+
+        Raises `InvalidArguments` or `PayloadError`, naming the argument.
+        """
+        if self.task is not None:
+            return self.task.bound_to(self.task.signature.encode_values(arguments), spec)
+        try:
+            payload = object_of(arguments)
+        except PayloadError as error:
+            raise PayloadError(f"{self.name}: {error}") from error
+        return BoundTask(self.name, payload, spec, None, made_keys(spec, lambda: arguments))
 
     def __repr__(self) -> str:
         return f"<BoundTask {self.name}, {len(self.payload)} bytes>"
+
+
+_FOR_KEYS = (("unique_until", UniqueUntil.FINISHED), ("on_conflict", OnConflict.RETURN))
 
 
 def bound_tasks(items: Iterable[BoundTask[R]]) -> list[BoundTask[R]]:
@@ -245,18 +328,25 @@ class TaskSet:
         return iter({id(task): task for task in self._tasks.values()}.values())
 
 
-def injected_values(task: Task[..., Any], context: Any) -> dict[str, Any]:
-    """What fills the injected parameters of a task: the context, by its annotation.
+def injected_values(
+    task: Task[..., Any], context: Any, dependencies: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """What fills the injected parameters of a task: the context, by its annotation, else what
+    `dependencies` has by its name.
 
     Raises `MissingDependency` naming a parameter that nobody fills.
     """
     values: dict[str, Any] = {}
+    given = dependencies or {}
     for name in task.signature.injected:
         annotation = task.signature.annotation(name)
         wanted = (annotation, *typing.get_args(annotation))  # JobContext, JobContext | None
-        if not any(kind in wanted for kind in type(context).__mro__[:-1]):
+        if any(kind in wanted for kind in type(context).__mro__[:-1]):
+            values[name] = context
+        elif name in given:
+            values[name] = given[name]
+        else:
             raise MissingDependency(f"{task.name}: nobody fills the injected parameter {name!r}")
-        values[name] = context
     return values
 
 
@@ -308,7 +398,14 @@ def _check_function(function: Any) -> None:
             )
 
 
-def _refuse_names(changes: Mapping[str, Any], why: str) -> None:
+def _refuse_fixed(changes: Mapping[str, Any], why: str) -> None:
     for name in ("name", "aliases"):
         if name in changes:
             raise InvalidArguments(f"{name} belongs to the task: names {why}")
+    for name in ScheduleChanges.__optional_keys__ & changes.keys():
+        raise InvalidArguments(
+            f"{name} belongs to the task; more schedules are made with jobs.schedules"
+        )
+    for name in CODE:
+        if name in changes:
+            raise InvalidArguments(f"{name} is code and belongs to the task: give it to @task")

@@ -44,6 +44,11 @@ class Fleet:
         time.sleep(seconds)  # not to wait for anything: this is how long it is frozen
         worker.send_signal(signal.SIGCONT)
 
+    @property
+    def alive(self) -> int:
+        """How many processes run."""
+        return sum(worker.poll() is None for worker in self._workers)
+
     def said(self) -> str:
         """All that the processes wrote."""
         texts = [p.read_text(errors="replace") for p in sorted(self.folder.glob("worker-*.log"))]
@@ -80,3 +85,14 @@ def until(condition: Callable[[], bool], seconds: float, what: str) -> None:
     while not condition():
         assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
         time.sleep(0.05)
+
+
+def assert_no_problem(url: str) -> None:
+    """`tenure doctor` finds nothing wrong with a store."""
+    doctor = subprocess.run(
+        [sys.executable, "-m", "tenure", "doctor", url],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert doctor.returncode == 0, doctor.stdout + doctor.stderr

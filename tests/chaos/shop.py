@@ -6,12 +6,16 @@ import os
 import sqlite3
 import threading
 
+import psycopg
+
 from tenure import INJECTED, JobContext, QueueService, RetryPolicy
 
 FILE = os.environ.get("CHAOS_FILE", "chaos.db")
 LEDGER = os.environ.get("CHAOS_LEDGER", "ledger.db")
 
-jobs = QueueService(f"sqlite:///{FILE}")
+URL = os.environ.get("CHAOS_URL", f"sqlite:///{FILE}")
+
+jobs = QueueService(URL)
 _own = threading.local()
 
 
@@ -57,4 +61,14 @@ def exactly_once(number: int, *, ctx: JobContext = INJECTED) -> int:
         own.execute("ROLLBACK")
         raise
     own.execute("COMMIT")
+    return number
+
+
+@jobs.task(max_lapses=1000, max_attempts=1000, retry=RetryPolicy(base=0.1, factor=1))
+async def exactly_once_there(number: int, *, ctx: JobContext = INJECTED) -> int:
+    """An effect in the database of the jobs, committed with the end of the job."""
+    async with await psycopg.AsyncConnection.connect(URL.partition("?")[0]) as own:
+        row = (ctx.job_id, ctx.token)
+        await own.execute("INSERT INTO effects (job, token) VALUES (%s, %s)", row)
+        await ctx.complete_in(own, number)
     return number

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import random
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -15,7 +12,7 @@ import pytest
 
 from tenure import QueueService
 from tests.chaos import shop
-from tests.chaos.fleet import Fleet, until
+from tests.chaos.fleet import Fleet, assert_no_problem, until
 
 Scaled = Callable[[int, int], int]
 
@@ -73,13 +70,7 @@ def check_store(path: str, total: int, fleet: Fleet) -> None:
     with QueueService(f"sqlite:///{path}").sync as jobs:
         [stats] = jobs.queues.stats()
         assert (stats.completed, stats.running, stats.pending) == (total, 0, 0)
-    doctor = subprocess.run(
-        [sys.executable, "-m", "tenure", "doctor", f"sqlite:///{path}"],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    assert doctor.returncode == 0, doctor.stdout + doctor.stderr
+    assert_no_problem(f"sqlite:///{path}")
 
 
 @pytest.mark.timeout(600)

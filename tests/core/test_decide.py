@@ -167,6 +167,32 @@ def test_the_policy_of_the_row_counts_and_not_the_default():
     assert decide(row, Errored(ERROR), now=NOW, roll=0.5).next.delay == 1.5 * SECOND
 
 
+@pytest.mark.parametrize(("roll", "delay"), [(0.0, 100), (0.5, 110), (1.0, 120)])
+def test_a_wait_is_spread_by_what_was_asked_for(roll, delay):
+    """Never less than the wait itself: a server said not to come back before."""
+    outcome = Errored(ERROR, after=100, spread=0.2)
+    assert decide(running(max_attempts=2), outcome, now=NOW, roll=roll).next.delay == delay
+
+
+@pytest.mark.parametrize("releases", [0, 3])
+@pytest.mark.parametrize("failures", [0, 1])
+def test_a_job_that_must_not_be_begun_twice_fails_at_a_shutdown(releases, failures):
+    row = running(max_attempts=5, on_shutdown="fail", releases=releases, failures=failures)
+    change = decide(row, Released(ReleaseReason.SHUTDOWN), now=NOW).next
+    assert (change.event, change.state) == (Event.FAIL, State.FAILED)
+    assert (change.failures, change.releases) == (failures + 1, releases + 1)
+    assert change.error is not None
+    assert (change.error.kind, change.error.attempt) == ("interrupted", failures + 1)
+    for reason in (ReleaseReason.STORE, ReleaseReason.UNSTARTED):
+        assert decide(row, Released(reason), now=NOW).next.state is State.PENDING
+
+
+@pytest.mark.parametrize("choice", [None, "release", "run_out"])
+def test_other_jobs_are_given_back(choice):
+    row = running(on_shutdown=choice)
+    assert decide(row, Released(ReleaseReason.SHUTDOWN), now=NOW).next.event is Event.RELEASE
+
+
 def test_an_explicit_wait_is_not_jittered():
     row = running(retry=RetryPolicy(jitter=1.0))
     assert decide(row, Errored(ERROR, after=9), now=NOW, roll=0.9).next.delay == 9

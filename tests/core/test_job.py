@@ -107,6 +107,13 @@ def test_a_time_past_9999_is_refused_by_name(name):
         new_row(NewJob(id="i", task="t", **times), NOW)
 
 
+def test_what_a_new_job_says_of_its_end_and_its_log_is_kept():
+    job = NewJob(id="i", task="t", on_shutdown="fail", log_level=10, log_success=False, actor="me")
+    row = new_row(job, NOW)
+    assert (row.on_shutdown, row.log_level, row.log_success, row.actor) == ("fail", 10, False, "me")
+    assert (row.executor, row.profile, row.remote_ref, row.dispatched_at) == (None,) * 4
+
+
 def test_new_jobs_share_nothing():
     one, other = NewJob(id="a", task="t"), NewJob(id="b", task="t")
     assert one.headers is not other.headers

@@ -75,16 +75,11 @@ ENGINES: dict[str, Callable[[Path, Request], Handles]] = {
 }
 """Name: from an empty folder, a factory of unopened handles on one fresh store."""
 
-
 SOAKED = {"pooled"}
-"""Those that are as others are, but for what is in between: not in every test run."""
-
-PARAMS = [
-    pytest.param(name, marks=pytest.mark.soak) if name in SOAKED else name for name in ENGINES
-]
+"""Those that are as others are, but for what is in between: random histories are for soaks."""
 
 
-@pytest.fixture(params=PARAMS)
+@pytest.fixture(params=ENGINES)
 async def open_engine(request: Request, tmp_path: Path) -> AsyncIterator[OpenEngine]:
     """What the suite asks for: each call opens a handle on the store of this test."""
     handle = ENGINES[request.param](tmp_path, request)
@@ -92,7 +87,11 @@ async def open_engine(request: Request, tmp_path: Path) -> AsyncIterator[OpenEng
         yield lambda: stack.enter_async_context(handle())
 
 
-@pytest.fixture(params=PARAMS)
+@pytest.fixture(
+    params=[
+        pytest.param(name, marks=pytest.mark.soak) if name in SOAKED else name for name in ENGINES
+    ]
+)
 def fresh_engine(request: Request, tmp_path: Path) -> Callable[[], Engine]:
     """Each call gives an unopened engine on a new and empty store."""
     folders = (tmp_path / str(number) for number in itertools.count())

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from tenure.core.job import JobRow, new_row
+from tenure.core.limits import Blocked
 from tenure.core.outcomes import Settled, Settlement
 from tenure.core.query import RequeueResult
 from tenure.core.schedule import Fired, Tick
@@ -30,6 +31,7 @@ OCCUR = {
     *(f"to {state}" for state in State),
     *(f"swept to {state}" for state in (State.PENDING, *FINAL) if state is not State.COMPLETED),
     *("due arm", "lapsed arm", "resume arm", "twin, cancelling", "paused", "requeue taken"),
+    *(f"blocked by {reason}" for reason in Blocked),
     *(f"{op} {word}" for op in ("prune jobs", "prune events") for word in ("yes", "no")),
     *(f"release_identity {word}" for word in ("yes", "no")),
     *("save_schedule refused", "remove_schedule yes", "remove_schedule no", "Schedule"),

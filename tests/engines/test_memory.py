@@ -9,9 +9,10 @@ from threading import Lock
 
 import pytest
 
-from tenure.core.durations import HOUR
+from tenure.core.durations import HOUR, SECOND
 from tenure.core.event import EventFilter
-from tenure.core.fleet import Flaw, QueueSettings, WorkerInfo
+from tenure.core.fleet import Flaw, QueueChange, WorkerInfo
+from tenure.core.limits import Limits, Rate
 from tenure.core.query import Filter, Page
 from tenure.engines.memory import MemoryEngine
 from tenure.engines.memory.lanes import Lane, Lanes
@@ -61,7 +62,7 @@ OPERATIONS: dict[str, Callable[[MemoryEngine], Awaitable[object]]] = {
     "find": lambda engine: engine.find(Filter(), Page()),
     "stats": lambda engine: engine.stats(now=NOW),
     "prune": lambda engine: engine.prune(Prunable.JOBS, NOW),
-    "configure": lambda engine: engine.configure(QueueSettings("a")),
+    "configure": lambda engine: engine.configure(QueueChange("a", paused=False)),
     "inspect": lambda engine: engine.inspect(now=NOW),
     "announce": lambda engine: engine.announce(WORKER, 1, now=NOW),
     "workers": lambda engine: engine.workers(now=NOW),
@@ -79,6 +80,10 @@ FLAWS: dict[Flaw, dict[str, object]] = {
     Flaw.NO_END: {"state": "failed", "lease_until": None},
     Flaw.TOO_EARLY: {"state": "pending", "ready": 1, "available_at": NOW + HOUR},
 }
+
+
+KEYS = {"concurrency_key": "c", "rate_key": "r", "fair_key": "f"}
+LIMITS = Limits(key_concurrency=1, key_rate=Rate(5, SECOND, 5))
 
 
 @pytest.mark.anyio
@@ -147,11 +152,13 @@ class TestMemoryEngine:
         store = MemoryStore(1000)
         async with MemoryEngine(store=store) as engine:
             jobs = [
-                new(n, unique_key=f"k{n}", unique_until="finished", schedule="s", tick=n)
+                new(n, unique_key=f"k{n}", unique_until="finished", schedule="s", tick=n, **KEYS)
                 for n in range(20)
             ]
-            await put(engine, *jobs)
+            await engine.configure(QueueChange("default", limits=LIMITS))
+            await engine.insert(jobs, now=NOW)
             await take(engine, 10)
+            assert len(store._rows.blocked.names("concurrency default c")) == 1
             await engine.cancel([job.id for job in jobs], force=True, now=NOW)
             await engine.prune(Prunable.JOBS, NOW + 1)
         left = {name: value for name, value in vars(store._rows).items() if value}

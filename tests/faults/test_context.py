@@ -9,7 +9,9 @@ import time
 import pytest
 
 from tenure import INJECTED, JobContext, Snooze
+from tenure.core.job import Job
 from tenure.core.states import State
+from tenure.worker.surroundings import Next, Surroundings
 from tests.worker.kit import SOON, House, until
 from tests.worker.puppet import Strings
 
@@ -93,6 +95,46 @@ async def test_a_cancelled_job_leaves_nothing_behind_for_the_next(house: House, 
         assert job.state is State.CANCELLED
         [job] = await house.ended(await house.put(task))
     assert job.result == "nobody"
+
+
+async def test_a_tenant_bound_by_middleware_that_fails_now_and_then_reaches_no_other(
+    house: House, kind: str
+):
+    """It binds and never unbinds, and raises before or after every fifth body."""
+    seen: list[str] = []
+
+    async def bind(job: Job, step: Next) -> None:
+        seen.append(tenant.get())
+        tenant.set(job.arguments["name"])
+        if job.arguments["number"] % 5 == 1:
+            raise LookupError("cannot bind")
+        await step()
+        if job.arguments["number"] % 5 == 2:
+            raise LookupError("cannot unbind")
+
+    async def on_loop(name: str, number: int) -> str:
+        await asyncio.sleep(0.001)
+        return inner(number)
+
+    def in_thread(name: str, number: int) -> str:
+        time.sleep(0.001)
+        return inner(number)
+
+    def inner(number: int) -> str:
+        if number % 3 == 0:
+            raise ValueError("ended badly")
+        return tenant.get()
+
+    house.surroundings = Surroundings(middleware=(bind,))
+    task = house.task(on_loop if kind == "async" else in_thread)
+    ids = [await house.put(task, "AB"[number % 2], number) for number in range(40)]
+    await house.burst(concurrency=8, threads=1 if kind == "def" else None)
+    for number, job_id in enumerate(ids):
+        job = await house.job(job_id)
+        assert job.state is (State.COMPLETED if number % 3 else State.FAILED)
+        if number % 3 and number % 5 != 1:
+            assert job.result == job.arguments["name"]
+    assert set(seen) == {"nobody"}
 
 
 async def test_what_surrounds_the_worker_reaches_bodies_of_either_kind(house: House, kind: str):

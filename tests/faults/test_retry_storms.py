@@ -6,9 +6,10 @@ import asyncio
 import time
 from itertools import pairwise
 
+import httpx
 import pytest
 
-from tenure import QueueService, RetryPolicy
+from tenure import QueueService, RetryPolicy, retry_after_of
 from tenure.core.job import JobError
 from tenure.core.outcomes import Errored
 from tenure.core.rules import decide
@@ -70,6 +71,24 @@ async def test_jobs_that_failed_together_do_not_come_back_together(house: House)
     due = sorted([(await house.job(job_id)).row.available_at for job_id in ids])
     assert due[-1] - due[0] > SECOND // 2
     assert len(set(due)) > 50
+
+
+async def test_jobs_that_a_server_put_off_together_do_not_come_back_together(house: House):
+    """`Retry-After: 60` for a hundred at once: none is back before, and they spread after it."""
+
+    def asked() -> None:
+        request = httpx.Request("GET", "http://localhost/")
+        response = httpx.Response(429, headers={"Retry-After": "60"}, request=request)
+        response.raise_for_status()
+
+    task = house.task(asked, max_attempts=2, retry_if=retry_after_of)
+    ids = [await house.put(task) for _ in range(100)]
+    await house.burst(concurrency=100)
+    rows = [(await house.job(job_id)).row for job_id in ids]
+    waits = sorted(row.available_at - (row.started_at or 0) for row in rows)
+    assert waits[0] >= 60 * SECOND
+    assert waits[-1] - waits[0] > 6 * SECOND
+    assert len(set(waits)) > 50
 
 
 async def test_each_job_keeps_the_policy_it_was_enqueued_with(jobs: QueueService):

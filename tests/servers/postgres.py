@@ -26,7 +26,10 @@ from urllib.parse import quote
 import psycopg
 
 USER = "tenure"
+PROGRAMS = "TENURE_TEST_POSTGRES"
 _START_SECONDS = 60.0
+_OTHERS_LEFT = "is still in use"
+"""What a server says of the shared memory of one whose processes have not all ended."""
 _CONFIGURATION = """
 listen_addresses = '127.0.0.1'
 unix_socket_directories = ''
@@ -83,20 +86,17 @@ class PostgresServer:
 
     def start(self) -> None:
         """Start, and wait until connections are accepted."""
-        with open(self._folder / "log", "ab") as log:
-            self._process = subprocess.Popen(
-                [self._binaries / "postgres", "-D", self._data, "-p", str(self.port)],
-                stdout=log,
-                stderr=log,
-                **self._as,
-            )
+        process = self._process = self._spawned()
         deadline = time.monotonic() + _START_SECONDS
         while True:
             try:
                 psycopg.connect(self.url(), connect_timeout=5).close()
                 return
             except psycopg.OperationalError as error:
-                if self._process.poll() is not None or time.monotonic() > deadline:
+                over = time.monotonic() > deadline
+                if process.poll() is not None and _OTHERS_LEFT in self._log() and not over:
+                    process = self._process = self._spawned()
+                elif process.poll() is not None or over:
                     self.stop()
                     raise RuntimeError(f"{error}\n{self._log()}") from error
                 time.sleep(0.02)
@@ -106,8 +106,21 @@ class PostgresServer:
         self._end(signal.SIGINT)
 
     def kill(self) -> None:
-        """End it as the system would for want of memory: at once, with all its processes."""
+        """End it at once, with all its processes: an immediate stop."""
         self._end(signal.SIGQUIT)
+
+    def behead(self) -> None:
+        """End its first process, as the system would for want of memory.
+
+        The others notice that by themselves; `start` waits until they are gone.
+        """
+        self._end(signal.SIGKILL)
+
+    def become_standby(self) -> None:
+        """After the next start, follow a primary that never comes: read only."""
+        shutil.copy2(self._data / "PG_VERSION", self._data / "standby.signal")
+        if "user" in self._as:
+            os.chown(self._data / "standby.signal", self._as["user"], self._as["group"])
 
     def create_database(self, name: str) -> str:
         """A new and empty database; its address."""
@@ -125,6 +138,15 @@ class PostgresServer:
     @property
     def _data(self) -> Path:
         return self._folder / "data"
+
+    def _spawned(self) -> subprocess.Popen[bytes]:
+        with open(self._folder / "log", "wb") as log:
+            return subprocess.Popen(
+                [self._binaries / "postgres", "-D", self._data, "-p", str(self.port)],
+                stdout=log,
+                stderr=log,
+                **self._as,
+            )
 
     def _end(self, how: signal.Signals) -> None:
         process, self._process = self._process, None
@@ -175,12 +197,16 @@ class PostgresServer:
 
 
 @contextmanager
-def running(binaries: Path | None = None) -> Iterator[PostgresServer]:
-    """A server that is gone afterwards, with all its data."""
+def running(settings: str = "") -> Iterator[PostgresServer]:
+    """A server that is gone afterwards, with all its data; `settings` as in `postgresql.conf`.
+
+    `TENURE_TEST_POSTGRES=/usr/lib/postgresql/15/bin` takes the programs of another version.
+    """
+    programs = os.environ.get(PROGRAMS)
     folder = temporary_folder()
     server = None
     try:
-        server = PostgresServer(folder / "server", binaries)
+        server = PostgresServer(folder / "server", Path(programs) if programs else None, settings)
         server.start()
         yield server
     finally:

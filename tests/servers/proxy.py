@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Self, TypeVar
@@ -45,6 +46,10 @@ class Proxy:
     def cut(self) -> None:
         """Break every connection that there is."""
         self._call(self._cut)
+
+    def cut_one(self, dice: random.Random) -> None:
+        """Break one connection, if there is any."""
+        self._call(lambda: self._cut_one(dice))
 
     def refuse(self, refusing: bool = True) -> None:
         """Break every connection, and each new one at once, until told otherwise."""
@@ -116,6 +121,10 @@ class Proxy:
     def _cut(self) -> None:
         for writer in self._writers:
             writer.transport.abort()
+
+    def _cut_one(self, dice: random.Random) -> None:
+        if self._writers:
+            dice.choice(list(self._writers)).transport.abort()
 
     def _call(self, function: Callable[[], object]) -> None:
         async def call() -> None:

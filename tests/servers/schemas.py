@@ -13,7 +13,7 @@ from psycopg import sql
 from tenure.engines.postgres import PostgresEngine, place_of
 from tests.servers.postgres import PostgresServer
 
-TABLES = "jobs finished reservations queues workers schedules events".split()
+TABLES = "jobs finished reservations queues rates workers schedules events".split()
 
 
 class Borrowed:

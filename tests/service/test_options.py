@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, date, datetime, timedelta, timezone
+from functools import partial
 from typing import Any
 
 import pytest
 
-from tenure import QueueService, RetryPolicy, TaskRef, task
+from tenure import QueueService, Retry, RetryPolicy, TaskRef, retry_after_of, task
 from tenure.errors import ConfigurationError, InvalidArguments, TenureError
 from tenure.options import TaskOptions, changed
 
@@ -18,7 +19,10 @@ FAR = timezone(timedelta(hours=14))
 WEST = timezone(timedelta(hours=-14))
 
 
-REFUSED = [
+async def _awaited(*_: object) -> None: ...
+
+
+REFUSED: list[tuple[str, Any, str]] = [
     ("run_at", NAIVE, "naive"),
     ("run_at", date(2030, 1, 1), "datetime, not date"),
     ("run_at", "2030-01-01", "datetime, not str"),
@@ -77,7 +81,81 @@ REFUSED = [
     ("description", "a\x00", "NUL"),
     ("description", "\udce4", "surrogate"),
     ("description", "x" * 1001, "1000 characters"),
+    ("actor", 3, "text, not int"),
+    ("actor", "", "1 to 255"),
+    ("actor", "x" * 256, "1 to 255"),
+    ("actor", "a\x00", "NUL"),
+    ("actor", _awaited, "plain function"),
+    ("unique_key", 3, "text"),
+    ("unique_key", "", "1 to 512"),
+    ("unique_key", "x" * 513, "1 to 512"),
+    ("unique_by", "args", "'task', 'arguments'"),
+    ("unique_by", True, "'task', 'arguments'"),
+    ("unique_until", "done", "'started', 'finished', 'forever'"),
+    ("unique_until", None, "'started', 'finished', 'forever'"),
+    ("on_conflict", "ignore", "'return', 'replace', 'raise'"),
+    ("on_shutdown", "wait", "'release', 'run_out', 'fail'"),
+    ("on_shutdown", None, "'release', 'run_out', 'fail'"),
+    ("log_success", "yes", "True, False or None"),
+    ("log_success", 1, "True, False or None"),
+    ("log_level", "LOUD", "'INFO', or a number from 0 to 1000"),
+    ("log_level", True, "a number from 0 to 1000"),
+    ("log_level", -1, "a number from 0 to 1000"),
+    ("log_level", 1001, "a number from 0 to 1000"),
 ]
+
+CODE = [
+    ("retry_for", ValueError(), "exception classes"),
+    ("retry_for", "ValueError", "exception classes"),
+    ("retry_for", [ValueError, "KeyError"], "exception classes"),
+    ("retry_for", int, "exception classes"),
+    ("discard_for", None, "exception classes"),
+    ("discard_for", (Retry,), "Retry is an instruction"),
+    ("retry_if", True, "plain function"),
+    ("retry_if", _awaited, "plain function"),
+    ("on_failure", "notify", "must be a function"),
+    ("on_lost", 3, "must be a function"),
+]
+
+
+@pytest.mark.parametrize(("option", "value", "word"), CODE)
+def test_bad_code_is_refused_where_the_task_is_declared(option: str, value: Any, word: str) -> None:
+    with pytest.raises(ConfigurationError, match=option) as caught:
+        task(**{option: value})
+    assert word in str(caught.value)
+
+
+@pytest.mark.parametrize("option", sorted({option for option, _, _ in CODE}))
+def test_code_belongs_to_the_task_since_it_is_not_stored(option: str) -> None:
+    """What a call said would be forgotten by the time that the job runs, so it is refused."""
+
+    def body() -> None: ...
+
+    ways: list[Any] = [task(body).options, TaskRef("t").options, partial(TaskRef, "t")]
+    for refused in ways:
+        with pytest.raises(InvalidArguments, match=f"{option} is code and belongs to the task"):
+            refused(**{option: None})
+
+
+def test_rules_that_contradict_each_other_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="OSError is in retry_for and in discard_for"):
+        task(retry_for=(KeyError, OSError), discard_for=OSError)
+
+
+def test_what_says_who_acts_is_asked_at_each_enqueue() -> None:
+    names = iter(["one", "two", None, 3])
+    jobs = QueueService("memory://")
+
+    @jobs.task(actor=lambda: next(names))  # type: ignore[arg-type]
+    def body() -> None: ...
+
+    made = [jobs.sync.enqueue(body).job().actor for _ in range(3)]
+    assert made == ["one", "two", None]
+    with pytest.raises(ConfigurationError, match="actor must be text, not int"):
+        jobs.sync.enqueue(body)
+    assert jobs.sync.enqueue(body.options(actor="me")).job().actor == "me"
+    assert len(jobs.sync.find()) == 4
+    jobs.sync.close()
 
 
 @pytest.mark.parametrize(("option", "value", "word"), REFUSED)
@@ -153,6 +231,19 @@ def test_a_copy_keeps_all_else() -> None:
         "tags": ("a",),
         "metadata": {"b": [1]},
         "description": "c",
+        "actor": "d",
+        "unique_key": "e",
+        "unique_by": "task",
+        "unique_until": "forever",
+        "on_conflict": "raise",
+        "on_shutdown": "fail",
+        "log_success": True,
+        "log_level": "DEBUG",
+        "retry_for": (OSError,),
+        "discard_for": (KeyError,),
+        "retry_if": retry_after_of,
+        "on_failure": _awaited,
+        "on_lost": _awaited,
     }
     made = task(name="n", aliases=["old"], **everything)(body)
     copy = made.options(priority=-1)
@@ -180,6 +271,9 @@ def test_a_job_gets_every_option_that_is_not_its_default() -> None:
         "tags": ("a",),
         "metadata": {"m": 1},
         "description": "d",
+        "on_shutdown": "run_out",
+        "log_success": False,
+        "log_level": 10,
     }
     times: dict[str, Any] = {"delay": 2, "expires_in": 3, "timeout": 4}
     assert TaskOptions(**values, **times).of_job == values | {

@@ -10,8 +10,11 @@ import pytest
 
 from tenure import QueueService
 from tenure.core.lease import DEFAULT_LEASE
-from tenure.errors import ConfigurationError
-from tenure.settings import DEFAULT_URL, Settings, load
+from tenure.errors import ConfigurationError, InvalidArguments
+from tenure.settings import CODE, DEFAULT_URL, Settings, level_of, load
+
+
+async def _async(*_: object) -> None: ...
 
 
 def project(text: str) -> None:
@@ -130,11 +133,51 @@ def test_the_command_line_app_is_no_unknown_key() -> None:
         ({"concurrency": 0}, "concurrency must be an integer from 1"),
         ({"concurrency": True}, "concurrency must be an integer"),
         ({"log_success": "no"}, "log_success must be a bool"),
+        ({"log_level": "LOUD"}, "log_level must be the name of a level"),
+        ({"log_level": 1001}, "log_level must be .* a number from 0 to 1000"),
+        ({"max_identity_bytes": 0}, "max_identity_bytes must be an integer from 1"),
+        ({"max_identity_bytes": True}, "max_identity_bytes must be an integer"),
+        ({"max_identity_bytes": 2**24 + 1}, "from 1 to 16777216"),
+        ({"resolver": "x"}, "resolver must be a function"),
+        ({"resolver": lambda ctx: {}}, "resolver must be an async function"),
+        ({"provider": 3}, "provider must be a function"),
+        ({"resolver": _async, "provider": _async}, "resolver and provider exclude each other"),
+        ({"error_sanitizer": "x"}, "error_sanitizer must be a function"),
+        ({"middleware": _async}, "middleware must be a list of functions"),
+        ({"middleware": "x"}, "middleware must be a list of functions"),
+        ({"middleware": [_async, 3]}, "middleware must be a list of async functions"),
+        ({"middleware": [lambda job, step: None]}, "middleware must be a list of async"),
+        ({"enqueue_middleware": [print]}, "enqueue_middleware must be a list of async"),
     ],
 )
 def test_a_bad_argument_is_named(arguments: dict[str, Any], word: str) -> None:
     with pytest.raises(ConfigurationError, match=word):
         QueueService(**{"url": "memory://"} | arguments)
+
+
+def test_an_unknown_setting_is_refused_with_those_that_exist() -> None:
+    with pytest.raises(InvalidArguments, match="'leese'; the settings are url, lease"):
+        QueueService("memory://", leese=3)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("name", sorted(CODE))
+def test_code_is_no_matter_of_the_surroundings(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """A name in a file or a variable is never imported and called."""
+    monkeypatch.setenv(f"TENURE_{name.upper()}", "os:system")
+    assert load({}) == Settings()
+    project(f"[tool.tenure]\n{name} = 'os:system'")
+    with pytest.raises(ConfigurationError, match=f"unknown key '{name}'"):
+        load({})
+
+
+def test_a_level_is_given_by_name_or_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    for text in ("debug", "DEBUG", "10"):
+        monkeypatch.setenv("TENURE_LOG_LEVEL", text)
+        assert level_of(load({}).log_level, "log_level") == 10
+    monkeypatch.delenv("TENURE_LOG_LEVEL")
+    for text in ("'debug'", "10"):
+        project(f"[tool.tenure]\nlog_level = {text}")
+        assert level_of(load({}).log_level, "log_level") == 10
 
 
 def test_a_bad_url_of_the_surroundings_is_traced(monkeypatch: pytest.MonkeyPatch) -> None:

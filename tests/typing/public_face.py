@@ -5,6 +5,8 @@ Every refusal is marked for both; an unused mark is an error, so nothing here ca
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, assert_type
@@ -15,20 +17,29 @@ from tenure import (
     CancelResult,
     Job,
     JobContext,
+    JobError,
     JobHandle,
     QueueService,
     RequeueResult,
     Retention,
+    Retry,
     RetryPolicy,
     State,
     TaskRef,
+    correlation,
+    current_job,
+    retry_after_of,
     task,
 )
+from tenure.core.identity import Reservation
 from tenure.deliveries import Delivery
 from tenure.deliveries_sync import Delivery as SyncDelivery
+from tenure.drafts import Draft, Enqueued
 from tenure.leases import Extension, Lease, LeaseClient, LeaseRenewal, client_from
 from tenure.sync import JobHandle as SyncJobHandle
+from tenure.sync import QueueService as SyncQueueService
 from tenure.testing import override
+from tenure.worker.surroundings import Next
 
 jobs = QueueService("memory://")
 
@@ -134,6 +145,12 @@ async def accepted_too() -> None:
         assert_type(opened, QueueService)
     async with jobs.lifespan():
         pass
+    jobs.schedules.declare("a", resize.bind("a.jpg"), cron="@daily", timezone="Europe/Berlin")
+    jobs.schedules.declare("b", "resize", interval=timedelta(minutes=5), misfire=3)
+    await jobs.schedules.add("c", send, interval=5, overlap="skip", misfire="all", jitter=1)
+    assert_type((await jobs.schedules.edit("c", from_finish=True)).next_at, datetime | None)
+    assert_type(await jobs.schedules.history("c", limit=5), Sequence[Job])
+    assert_type(await jobs.schedules.run_now("c"), JobHandle[Any])
 
 
 def accepted_in_sync() -> None:
@@ -146,6 +163,84 @@ def accepted_in_sync() -> None:
     with override(jobs.sync) as kit:
         assert_type(kit.sync.drain(limit=5), list[Job])
     QueueService("memory://", retention=Retention(completed=timedelta(days=1), others=None))
+
+
+class Database: ...
+
+
+@asynccontextmanager
+async def provide(context: JobContext) -> AsyncGenerator[dict[str, Any], None]:
+    yield {"db": Database(), "name": context.task}
+
+
+async def resolve(context: JobContext) -> dict[str, Any]:
+    return {"db": context.queue}
+
+
+async def traced(job: Job, step: Next) -> Any:
+    return await step()
+
+
+async def stamped(draft: Draft, step: Enqueued) -> None:
+    draft.arguments["a"] = 1
+    assert_type(await step(), JobHandle[Any])
+
+
+async def told(job: Job, error: JobError) -> None: ...
+
+
+def judged(error: BaseException, job: Job) -> bool | Retry | None:
+    return Retry(after=60, spread=0.5) if job.attempt > 3 else None
+
+
+@jobs.task(
+    unique_by="arguments",
+    unique_until="started",
+    on_conflict="replace",
+    on_shutdown="run_out",
+    actor=lambda: "me",
+    log_success=True,
+    log_level="DEBUG",
+    retry_for=OSError,
+    discard_for=[ValueError, KeyError],
+    retry_if=judged,
+    on_failure=told,
+    on_lost=lambda context, reason: (context.job_id, reason),
+)
+async def everything(a: int, *, db: Database = INJECTED) -> int:
+    return a
+
+
+async def accepted_around() -> None:
+    assert_type(await everything(1, db=Database()), int)
+    handle = await jobs.enqueue(everything.options(unique_key="k", unique_until="forever"), 1)
+    assert_type(handle.created, bool)
+    assert_type(handle.cancelling, bool)
+    assert_type(everything.bind(1).unique_key(), str | None)
+    assert_type(await jobs.identities.get("k"), Reservation | None)
+    assert_type(await jobs.identities.release("k", expected_owner=handle.id), bool)
+    assert_type(jobs.sync.identities.get("k"), Reservation | None)
+    with correlation("request", traceparent="00-0-0-00"):
+        assert_type(current_job(), JobContext | None)
+    QueueService(provider=provide, middleware=[traced], enqueue_middleware=[stamped])
+    QueueService(resolver=resolve, error_sanitizer=lambda error, job: ("text", "trace"))
+    SyncQueueService(log_level=10, max_identity_bytes=1000, middleware=(traced,))
+    send.options(retry_if=retry_after_of)
+
+
+async def refused_around() -> None:
+    send.options(unique_by="all")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    send.options(unique_until="done")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    send.options(on_conflict="ignore")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    send.options(on_shutdown="wait")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    send.options(retry_for=ValueError())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    send.options(retry_if=told)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    send.options(on_failure=traced)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    QueueService(resolver=provide)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    QueueService(provider=resolve)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    QueueService(middleware=[stamped])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
+    QueueService(error_sanitizer=lambda error, job: 3)  # type: ignore[arg-type, return-value]  # pyright: ignore[reportArgumentType]
+    await jobs.identities.get(3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 async def refused() -> None:
@@ -166,6 +261,9 @@ async def refused() -> None:
     await jobs.requeue(tags=5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     total.options(executor="process")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     await jobs.find(limit="5")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await jobs.schedules.add("a", send, crom="@daily")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    await jobs.schedules.add("a", send, interval="5")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await jobs.schedules.edit("a", overlap="never")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     QueueService(tasks=[print])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
     QueueService("memory://", lesse=3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     TaskRef("x", prioritty=3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]

@@ -10,7 +10,7 @@ import pytest
 from tenure.engines.memory import MemoryEngine
 from tenure.engines.protocol import Engine
 from tenure.engines.sqlite import SQLiteEngine
-from tenure.worker import attempt, runner
+from tenure.worker import assessor, runner
 from tests.worker.kit import House
 from tests.worker.puppet import Strings, puppet
 
@@ -62,4 +62,4 @@ def kind(request: pytest.FixtureRequest) -> str:
 def short_snoozes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Jobs that a worker puts off by itself come back after 0.1 s instead of 1 s."""
     monkeypatch.setattr(runner, "_BUSY_BODY_SNOOZE", 100_000)
-    monkeypatch.setattr(attempt, "_NO_THREAD_SNOOZE", 100_000)
+    monkeypatch.setattr(assessor, "NO_THREAD_SNOOZE", 100_000)

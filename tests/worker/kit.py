@@ -22,6 +22,7 @@ from tenure.options import TaskOptions, changed
 from tenure.signatures import INJECTED
 from tenure.tasks import Task, TaskSet
 from tenure.worker.options import WorkerOptions
+from tenure.worker.surroundings import PLAIN
 from tenure.worker.worker import Worker
 
 PATIENCE = 15.0
@@ -54,6 +55,7 @@ class House:
         self.keeper = LeaseKeeper()
         self.told: list[Happening] = []
         self.hooks = Hooks(self.told.append)
+        self.surroundings = PLAIN
         self._ids = IdSource()
 
     def task(self, function: Callable[..., Any], **options: Any) -> Task[..., Any]:
@@ -105,6 +107,7 @@ class House:
             WorkerOptions(**options),
             hooks=self.hooks,
             keeper=self.keeper,
+            surroundings=self.surroundings,
         )
 
     async def burst(self, **options: Any) -> Worker:

@@ -221,6 +221,8 @@ async def test_what_a_sweep_takes_back_is_told(house: House, caplog: pytest.LogC
         async def sweep(self, limit: int) -> object:
             return await real(limit, now=ahead + 1)
 
+        get = house.engine.get
+
     worker._janitor._engine = Later()  # type: ignore[assignment]
     async with house.working(worker):
         await house.ended(dead, late)

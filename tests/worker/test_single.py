@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tenure import QueueService, Retry, Snooze
-from tenure.core.fleet import QueueSettings
+from tenure.core.fleet import QueueChange
 from tenure.core.states import State
 from tenure.engines.protocol import Claim
 from tenure.errors import EngineUnavailable, JobNotClaimable, JobNotFound, UnknownTask
@@ -93,7 +93,7 @@ async def test_what_cannot_be_claimed_is_refused_with_the_reason(house: House):
     final, held, later, paused = [await house.put(task, delay=d) for d in (0, 0, 10**9, 0)]
     await house.engine.cancel([final])
     await house.steal(ids=(held,))
-    await house.engine.configure(QueueSettings("default", paused=True))
+    await house.engine.configure(QueueChange("default", paused=True))
     for job_id, reason in (
         (final, "it is cancelled already"),
         (held, "thief holds it until .* UTC"),

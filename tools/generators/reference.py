@@ -8,6 +8,7 @@ from typing import Any
 
 from tenure.engines.open import open_engine
 from tenure.options import TaskOptions
+from tenure.recurring import ScheduleOptions
 from tenure.settings import Settings
 from tenure.worker.options import WorkerOptions
 
@@ -15,10 +16,11 @@ _ITEM = re.compile(r"^- (.*?)(?=^- |^\S|\Z)", re.M | re.S)
 
 
 def _items(cls: type[Any]) -> str:
-    """The list in a class's docstring; every field must be in it."""
+    """The list in a class's docstring; every field of its own must be in it."""
     text = inspect.getdoc(cls) or ""
     items = [" ".join(item.split()) for item in _ITEM.findall(text)]
-    missing = [f for f in cls.__struct_fields__ if not any(f"`{f}`" in item for item in items)]
+    own = [f for f in cls.__struct_fields__ if f in cls.__annotations__]
+    missing = [f for f in own if not any(f"`{f}`" in item for item in items)]
     if missing:
         raise ValueError(f"{cls.__name__} does not document {', '.join(missing)}")
     return "\n".join(f"- {item}" for item in items) + "\n"
@@ -37,6 +39,7 @@ def _engines() -> str:
 
 OUTPUTS = {
     "docs/reference/options.md#task-options": lambda: _items(TaskOptions),
+    "docs/reference/options.md#schedule-options": lambda: _items(ScheduleOptions),
     "docs/reference/options.md#worker-options": lambda: _items(WorkerOptions),
     "docs/reference/options.md#settings": lambda: _items(Settings),
     "docs/reference/engines.md#engines": _engines,

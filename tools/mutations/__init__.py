@@ -6,7 +6,9 @@ A guard that is removed here must be missed by somebody. Whoever moves a guard m
 from tools.mutations.core import CORE
 from tools.mutations.memory import MEMORY
 from tools.mutations.operations import OPERATIONS
+from tools.mutations.postgres import POSTGRES
+from tools.mutations.schedules import SCHEDULES
 from tools.mutations.sqlite import SQLITE
 from tools.mutations.suite import SUITE
 
-MUTATIONS = (*CORE, *MEMORY, *SQLITE, *OPERATIONS, *SUITE)
+MUTATIONS = (*CORE, *MEMORY, *OPERATIONS, *POSTGRES, *SCHEDULES, *SQLITE, *SUITE)

@@ -209,6 +209,21 @@ _SCHEDULE = changes_of(
     "core/schedule.py",
     "memory",
     (
+        "tick.missed_from <= now",
+        "tick.missed_from < now",
+        "TestFire::test_a_missed_tick_is_passed_over",
+    ),
+    (
+        "tick.missed_from <= now",
+        "tick.missed_from <= now + 1",
+        "TestFire::test_a_tick_is_not_missed_before",
+    ),
+    (
+        " or (tick.leap and not missed)",
+        "",
+        "TestFire::test_a_leap_passes_over_ticks_that_were_missed_only",
+    ),
+    (
         "        or schedule.paused\n",
         "",
         "TestFire::test_a_stale_tick_does_nothing",
@@ -224,18 +239,18 @@ _SCHEDULE = changes_of(
         "TestFire::test_a_lost_reply_fires_nothing_twice",
     ),
     (
-        "if tick.at > now:",
-        "if tick.at > now + 1:",
+        "if tick.at > now or",
+        "if tick.at > now + 1 or",
         "TestFire::test_a_tick_is_never_early",
     ),
     (
-        "if done or (schedule.last_at is not None and tick.at <= schedule.last_at):",
-        "if done:",
+        "if missed or done or (schedule.last_at is not None and tick.at <= schedule.last_at):",
+        "if missed or done:",
         "TestFire::test_an_edit_that_goes_back_fires_nothing_twice",
     ),
     (
-        "if done or (schedule.last_at is not None and tick.at <= schedule.last_at):",
-        "if schedule.last_at is not None and tick.at <= schedule.last_at:",
+        "if missed or done or (schedule.last_at is not None and tick.at <= schedule.last_at):",
+        "if missed or (schedule.last_at is not None and tick.at <= schedule.last_at):",
         "TestOverlap::test_a_tick_whose_job_is_there_is_not_cancelled_by_itself",
     ),
     (

@@ -12,6 +12,7 @@ from tenure.errors import (
     JobNotClaimable,
     JobNotFound,
     LeaseLost,
+    ScheduleNotFound,
     SchemaError,
     TenureError,
 )
@@ -29,7 +30,7 @@ CODES: Final = {
     OK: "done as asked",
     FAILED: "the job, or the action on it, did not succeed",
     USAGE: "the command cannot be understood: options, arguments, app, task",
-    NOT_FOUND: "no job has this id",
+    NOT_FOUND: "no job has this id, or no schedule this name",
     UNAVAILABLE: "the store cannot be reached or used",
     NOT_CLAIMABLE: "the job cannot be run now: it runs elsewhere, is not due, or has ended",
     NOT_ENDED: "the job was given back, or is to be retried",
@@ -61,7 +62,7 @@ class Failure(Refusal):
 
 
 class NotFound(Refusal):
-    """No job has this id."""
+    """No job has this id, or no schedule this name."""
 
     exit_code = NOT_FOUND
 
@@ -80,7 +81,7 @@ class Unavailable(Refusal):
 
 def refusal_of(error: TenureError) -> Refusal:
     """The refusal that tells a user of an error of the library."""
-    if isinstance(error, JobNotFound):
+    if isinstance(error, JobNotFound | ScheduleNotFound):
         return NotFound(str(error))
     if isinstance(error, JobNotClaimable | LeaseLost):
         return NotClaimable(str(error))

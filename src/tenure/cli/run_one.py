@@ -73,7 +73,10 @@ def run_one(
         if not is_app:
             raise Refusal(f"to run a job, name the app, as in app:jobs; {service.url} has no tasks")
         single = await service._single(ids[0], token, **changes)
-        with stop_signals(single.stop, limit=time_limit(single.options), told=log.info):
+        limit = time_limit(single.options)
+        with stop_signals(
+            single.stop, limit=limit, told=log.info, waits=lambda: single.running_out
+        ):
             job = await single.finish()
         if single.left_behind:
             # An orderly exit would wait for its body for ever.

@@ -101,7 +101,8 @@ async def work(service: QueueService, changes: WorkerChanges, *, as_json: bool) 
     """Run a worker of this service until it was told to stop by signals, or its burst is over."""
     worker = service.worker(**changes)
     _announce(service, worker, as_json=as_json)
-    with stop_signals(worker.stop, limit=time_limit(worker.options), told=log.info):
+    limit = time_limit(worker.options)
+    with stop_signals(worker.stop, limit=limit, told=log.info, waits=lambda: worker.running_out):
         try:
             await worker.run()
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tenure.core.durations import SECOND, Seconds, micros
+from tenure.core.retry import within
 
 
 class Directive(Exception):
@@ -10,10 +11,21 @@ class Directive(Exception):
 
 
 class Retry(Directive):
-    """Try again: spends an attempt. `after` (seconds) replaces the backoff of the policy."""
+    """Try again: spends an attempt. `after` (seconds) replaces the backoff of the policy.
 
-    def __init__(self, message: str = "retry requested", *, after: Seconds | None = None) -> None:
+    Up to `spread` (0 to 1) of it is added at random, so that jobs which were told the same wait
+    do not all come back at once. Raises `ConfigurationError` for values out of range.
+    """
+
+    def __init__(
+        self,
+        message: str = "retry requested",
+        *,
+        after: Seconds | None = None,
+        spread: float = 0.0,
+    ) -> None:
         self.after = None if after is None else micros(after, "after")
+        self.spread = within("spread", spread, 0.0, 1.0)
         super().__init__(message)
 
 

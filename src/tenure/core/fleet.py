@@ -8,6 +8,7 @@ from enum import StrEnum
 import msgspec
 
 from tenure.core.durations import SECOND
+from tenure.core.limits import NO_LIMITS, Limits
 from tenure.core.states import FINAL, State
 
 
@@ -16,6 +17,24 @@ class QueueSettings(msgspec.Struct, frozen=True):
 
     queue: str
     paused: bool = False
+    limits: Limits = NO_LIMITS
+
+
+class QueueChange(msgspec.Struct, frozen=True):
+    """What to change in the settings of a queue; None: that stays as it is."""
+
+    queue: str
+    paused: bool | None = None
+    limits: Limits | None = None
+
+    def of(self, kept: QueueSettings | None) -> QueueSettings:
+        """The settings after this change of what is `kept` (None: of the defaults)."""
+        kept = kept or QueueSettings(self.queue)
+        return QueueSettings(
+            self.queue,
+            kept.paused if self.paused is None else self.paused,
+            kept.limits if self.limits is None else self.limits,
+        )
 
 
 class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,7 +146,7 @@ def findings(flawed: Mapping[Flaw, Sequence[str]]) -> tuple[Finding, ...]:
         ids = flawed.get(flaw, ())
         if ids:
             text, remedy = _TEXTS[flaw]
-            text = f"{len(ids)} jobs {text}: {_shown(sorted(ids))}"
+            text = f"{len(ids)} jobs {text}: {shown(sorted(ids))}"
             found.append(Finding(flaw, text, remedy, problem=flaw is not Flaw.LEFT))
     return tuple(found)
 
@@ -145,16 +164,17 @@ def notes(
     unknown = sorted(set(inspection.tasks) - names) if known else []
     if unknown:
         count = sum(inspection.tasks[name] for name in unknown)
-        text = f"{count} jobs have tasks that this app does not know: {_shown(unknown)}"
+        text = f"{count} jobs have tasks that this app does not know: {shown(unknown)}"
         remedy = "nothing, if another app has these tasks; else bring them back, as an alias of "
         remedy += "the task that replaced them, or cancel the jobs"
         found.append(Finding("task-unknown", text, remedy, problem=False))
     paused = sorted(settings.queue for settings in inspection.queues if settings.paused)
     if paused:
-        text = f"{len(paused)} queues are paused: {_shown(paused)}"
+        text = f"{len(paused)} queues are paused: {shown(paused)}"
         found.append(Finding("queue-paused", text, "resume them when it is time", problem=False))
     return tuple(found)
 
 
-def _shown(names: Sequence[str]) -> str:
+def shown(names: Sequence[str]) -> str:
+    """The first of these names."""
     return ", ".join(names[:_MOST]) + (", ..." if len(names) > _MOST else "")

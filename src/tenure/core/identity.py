@@ -7,11 +7,13 @@ taken cannot leak. An engine looks up who holds a key; what follows is decided h
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 import msgspec
 
+from tenure.core.durations import moment
 from tenure.core.job import JobRow, NewJob, new_row
 from tenure.core.states import Event, State, check
 from tenure.errors import DuplicateJob, UniquenessConflict
@@ -28,6 +30,16 @@ class UniqueUntil(StrEnum):
 
     FOREVER = "forever"
     """By a reservation, which survives the job and its pruning."""
+
+
+class UniqueBy(StrEnum):
+    """What a key is made of, where none is given."""
+
+    TASK = "task"
+    """The task alone: one job of it at a time."""
+
+    ARGUMENTS = "arguments"
+    """The task and its arguments, with defaults applied."""
 
 
 class OnConflict(StrEnum):
@@ -49,6 +61,11 @@ class Reservation(msgspec.Struct, frozen=True):
     key: str
     job_id: str
     at: int
+
+    @property
+    def reserved_at(self) -> datetime:
+        """When the key was taken."""
+        return moment(self.at)
 
 
 class Create(msgspec.Struct, frozen=True):
@@ -162,5 +179,5 @@ _REARMED = tuple(
 def _rearmed(job: NewJob, now: int) -> dict[str, Any]:
     """The fields that debouncing writes: all that an enqueue says, and the times that follow."""
     row = new_row(job, now)
-    names = (*_REARMED, "payload_size", "available_at", "queued_at", "rank", "ready")
+    names = (*_REARMED, "payload_size", "available_at", "queued_at", "rank", "ready", "blocked")
     return {name: getattr(row, name) for name in names}

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tenure.core import rules
+from tenure.core.fair import FairKey, Turns, fair_key_of
 from tenure.core.identity import (
     FREE,
     Create,
@@ -53,15 +54,16 @@ def plan(
     known: Container[str],
     holders: Mapping[str, Holder],
     ticks: Mapping[TickKey, str],
+    last: Mapping[FairKey, int],
 ) -> Insertion:
     """What inserting `jobs` at the store's time `now` does.
 
     Of what the batch is about, `known` has the ids that are there, `holders` who has each unique
-    key (left out: nobody), and `ticks` the jobs of ticks. Ids, keys and ticks are compared within
-    the batch too. Raises `DuplicateJob`, `UniquenessConflict`, and what `new_row` raises; then
-    nothing is to be written.
+    key (left out: nobody), `ticks` the jobs of ticks, and `last` the highest ranks of those who
+    take turns. Ids, keys, ticks and turns are compared within the batch too. Raises `DuplicateJob`,
+    `UniquenessConflict`, and what `new_row` raises; then nothing is to be written.
     """
-    batch = _Batch(now, known, holders, ticks)
+    batch = _Batch(now, known, holders, ticks, last)
     answers = [batch.add(job) for job in jobs]
     return Insertion(answers, batch.updates, list(batch.rows.values()), batch.reservations)
 
@@ -75,11 +77,13 @@ class _Batch:
         known: Container[str],
         holders: Mapping[str, Holder],
         ticks: Mapping[TickKey, str],
+        last: Mapping[FairKey, int],
     ) -> None:
         self._now = now
         self._known = known
         self._holders = dict(holders)
         self._ticks = dict(ticks)
+        self._turns = Turns(last)
         self.rows: dict[str, JobRow] = {}
         self.updates: dict[str, dict[str, Any]] = {}
         self.reservations: list[Reservation] = []
@@ -104,7 +108,7 @@ class _Batch:
         return Inserted(job.id, True)
 
     def _create(self, job: NewJob, tick: TickKey | None) -> None:
-        row = self.rows[job.id] = new_row(job, self._now)
+        row = self.rows[job.id] = self._in_turn(new_row(job, self._now))
         if tick is not None:
             self._ticks[tick] = job.id
         if job.unique_key is not None:
@@ -112,6 +116,14 @@ class _Batch:
             self._holders[job.unique_key] = Holder(row, reservation)
             if reservation is not None:
                 self.reservations.append(reservation)
+
+    def _in_turn(self, row: JobRow) -> JobRow:
+        """The row, ranked by its turn if it is due and takes turns."""
+        key = fair_key_of(row)
+        if key is None or not row.ready:
+            return row
+        rank = self._turns.rank(key, row.queued_at, row.priority)
+        return msgspec.structs.replace(row, rank=rank)
 
     def _change(self, key: str, job_id: str, values: Mapping[str, Any]) -> None:
         """Write to the twin that has the key, which may be of this very batch."""

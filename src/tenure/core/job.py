@@ -50,9 +50,15 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     metadata: Mapping[str, Any] = {}
     description: str | None = None
     actor: str | None = None
+    on_shutdown: str | None = None
+    log_level: int | None = None
+    log_success: bool | None = None
     unique_key: str | None = None
     unique_until: str | None = None
     on_conflict: str = "return"
+    concurrency_key: str | None = None
+    rate_key: str | None = None
+    fair_key: str | None = None
     schedule: str | None = None
     tick: int | None = None
 
@@ -61,7 +67,8 @@ class JobRow(msgspec.Struct, frozen=True):
     """One row, every column, in the order of the table. Instants and delays are microseconds.
 
     `token` is the fence: it grows at every claim and every revocation and never goes back.
-    `ready` is physical: false while the job waits for its time.
+    `ready` is physical: false while the job waits for its time, or is held back by a limit; what
+    limit that is, `blocked` says (see `core.limits.Blocked`).
     """
 
     id: str
@@ -117,6 +124,7 @@ class JobRow(msgspec.Struct, frozen=True):
     tick: int | None
     log_level: int | None
     log_success: bool | None
+    blocked: str | None
 
     @property
     def attempt(self) -> int:
@@ -162,12 +170,13 @@ def new_row(job: NewJob, now: int) -> JobRow:
         now, available_at, None, None,  # created_at, queued_at, started_at, finished_at
         None, None, (), None,           # result, error, errors, progress
         job.tags, job.headers, job.metadata, job.description, job.actor,
-        None, None, None, None, None,   # on_shutdown, executor, profile, remote_ref, dispatched_at
+        job.on_shutdown, None, None,    # executor, profile
+        None, None,                     # remote_ref, dispatched_at
         None,                           # payload_ref
         job.unique_key, job.unique_until,
-        None, None, None,               # concurrency_key, rate_key, fair_key
+        job.concurrency_key, job.rate_key, job.fair_key,
         job.schedule, job.tick,
-        None, None,                     # log_level, log_success
+        job.log_level, job.log_success, None,  # blocked
     )
     # fmt: on
 
@@ -216,8 +225,10 @@ class Job:
 
     @property
     def label(self) -> str:
-        """The state in words: a pending job that waits is "scheduled" or "retrying"."""
+        """The state in words: a pending job that waits is "scheduled", "retrying" or "blocked"."""
         row = self.row
+        if row.blocked is not None:
+            return "blocked"
         if row.state is State.PENDING and not row.ready:
             return "retrying" if row.failures else "scheduled"
         if row.state is State.RUNNING and row.cancel_requested:
@@ -283,6 +294,26 @@ class Job:
         return self.row.progress
 
     @property
+    def blocked(self) -> str | None:
+        """The limit that holds the job back: "concurrency" or "rate" of its key; else None."""
+        return self.row.blocked
+
+    @property
+    def concurrency_key(self) -> str | None:
+        """Of the jobs with this key, its queue runs a limited number at once."""
+        return self.row.concurrency_key
+
+    @property
+    def rate_key(self) -> str | None:
+        """Of the jobs with this key, its queue starts a limited number in a time."""
+        return self.row.rate_key
+
+    @property
+    def fair_key(self) -> str | None:
+        """Jobs of different keys take turns."""
+        return self.row.fair_key
+
+    @property
     def tags(self) -> tuple[str, ...]:
         return self.row.tags
 
@@ -293,6 +324,31 @@ class Job:
     @property
     def description(self) -> str | None:
         return self.row.description
+
+    @property
+    def schedule(self) -> str | None:
+        """The schedule that made it."""
+        return self.row.schedule
+
+    @property
+    def tick(self) -> datetime | None:
+        """The nominal instant of the schedule's tick that made it."""
+        return _moment(self.row.tick)
+
+    @property
+    def unique_key(self) -> str | None:
+        """The key that no other job may have meanwhile."""
+        return self.row.unique_key
+
+    @property
+    def actor(self) -> str | None:
+        """Who enqueued the job, as far as that was told."""
+        return self.row.actor
+
+    @property
+    def correlation_id(self) -> str:
+        """What this job has in common with all that came of the same request; else its own id."""
+        return self.row.headers.get("correlation-id", self.row.id)
 
     @property
     def created_at(self) -> datetime:
@@ -368,6 +424,10 @@ _SHOWN = (
     "token",
     "owner",
     "cancel_requested",
+    "blocked",
+    "concurrency_key",
+    "rate_key",
+    "fair_key",
     "arguments",
     "result",
     "error",
@@ -376,6 +436,11 @@ _SHOWN = (
     "tags",
     "metadata",
     "description",
+    "schedule",
+    "tick",
+    "unique_key",
+    "actor",
+    "correlation_id",
     "created_at",
     "available_at",
     "expires_at",

@@ -23,6 +23,19 @@ class ReleaseReason(StrEnum):
     """Claimed but never begun: nothing is counted."""
 
 
+class OnShutdown(StrEnum):
+    """What becomes of a job that runs when its worker is shut down."""
+
+    RELEASE = "release"
+    """After the worker's `shutdown_timeout` it is cancelled and given back."""
+
+    RUN_OUT = "run_out"
+    """The worker waits for it, however long it takes, unless it is told a second time."""
+
+    FAIL = "fail"
+    """After the worker's `shutdown_timeout` it is cancelled and has failed, attempts or not."""
+
+
 class Completed(msgspec.Struct, frozen=True):
     """The body returned; `result` is encoded."""
 
@@ -30,11 +43,15 @@ class Completed(msgspec.Struct, frozen=True):
 
 
 class Errored(msgspec.Struct, frozen=True):
-    """The attempt failed. `after` (microseconds) replaces the backoff of the policy."""
+    """The attempt failed. `after` (microseconds) replaces the backoff of the policy.
+
+    Up to `spread` (a share of `after`) is added at random.
+    """
 
     error: JobError
     retryable: bool = True
     after: int | None = None
+    spread: float = 0.0
 
 
 class Snoozed(msgspec.Struct, frozen=True):

@@ -36,8 +36,8 @@ class RetryPolicy(msgspec.Struct, frozen=True):
             wait = micros(value, name, minimum=minimum, maximum=_CEILING)
             if isinstance(value, timedelta):
                 msgspec.structs.force_setattr(self, name, wait / SECOND)
-        _within("factor", self.factor, 1.0, 1000.0)
-        _within("jitter", self.jitter, 0.0, 1.0)
+        within("factor", self.factor, 1.0, 1000.0)
+        within("jitter", self.jitter, 0.0, 1.0)
 
     @classmethod
     def constant(cls, seconds: Seconds, *, jitter: float = 0.0) -> RetryPolicy:
@@ -57,12 +57,14 @@ class RetryPolicy(msgspec.Struct, frozen=True):
         return max(SHORTEST, round(wait * (1 - self.jitter * roll)))
 
 
-def _within(name: str, value: Any, low: float, high: float) -> None:
+def within(name: str, value: Any, low: float, high: float) -> float:
+    """`value` itself if it is a number from `low` to `high`; else `ConfigurationError`."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number:
         raise ConfigurationError(f"{name} must be a number, not {type(value).__name__}")
     if not low <= value <= high:
         raise ConfigurationError(f"{name} must be from {low:g} to {high:g}, not {shown(value)}")
+    return float(value)
 
 
 DEFAULT_RETRY = RetryPolicy()

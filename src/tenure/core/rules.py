@@ -19,6 +19,7 @@ from tenure.core.outcomes import (
     Completed,
     Errored,
     Expired,
+    OnShutdown,
     Outcome,
     Released,
     ReleaseReason,
@@ -107,10 +108,13 @@ def settled_values(row_priority: int, change: Change, now: int) -> dict[str, Any
     return values
 
 
-def requeued_values(row: JobRow, now: int, payload: bytes | None = None) -> dict[str, Any]:
+def requeued_values(
+    row: JobRow, now: int, payload: bytes | None = None, rank: int | None = None
+) -> dict[str, Any]:
     """The columns that requeueing a final job writes: budgets, flag and deadline start afresh.
 
     The token stays: it never goes back. So do the arguments, unless a `payload` replaces them.
+    `rank`: of a job that takes turns, see `core.fair`.
     """
     check(row.state, Event.REQUEUE, State.PENDING)
     edited: dict[str, Any] = {}
@@ -125,7 +129,7 @@ def requeued_values(row: JobRow, now: int, payload: bytes | None = None) -> dict
         "cancel_requested": False,
         "available_at": now,
         "queued_at": now,
-        "rank": rank_of(now, row.priority),
+        "rank": rank_of(now, row.priority) if rank is None else rank,
         "expires_at": None,
         "started_at": None,
         "finished_at": None,
@@ -141,10 +145,13 @@ def revoked_token(row: JobRow, now: int) -> Mapping[str, Any]:
     return {"token": next_token(row.token, now), "owner": None, "lease_until": None}
 
 
-def promoted_values(available_at: int) -> dict[str, Any]:
-    """The columns that promoting a waiting job writes: it counts from its own time."""
+def promoted_values(available_at: int, rank: int) -> dict[str, Any]:
+    """The columns that promoting a waiting job writes: it counts from its own time.
+
+    `rank`: by that time, or by its turn, see `core.fair`.
+    """
     check(State.PENDING, Event.PROMOTE, State.PENDING)
-    return {"ready": True, "queued_at": available_at}
+    return {"ready": True, "queued_at": available_at, "rank": rank}
 
 
 def claimed_values(row: JobRow, owner: str, lease: int, now: int) -> dict[str, Any]:
@@ -195,15 +202,16 @@ def cancelled_values(row: JobRow, now: int, *, force: bool) -> dict[str, Any]:
 
 def _ended_values(source: State, event: Event, target: State, now: int) -> dict[str, Any]:
     check(source, event, target)
-    return {"state": target, "ready": False, "finished_at": now}
+    return {"state": target, "ready": False, "blocked": None, "finished_at": now}
 
 
 def _next(row: JobRow, outcome: Outcome, now: int, roll: float) -> Change:
     match outcome:
         case Completed(result):
             return _change(row, Event.COMPLETE, State.COMPLETED, result=result)
-        case Errored(error, retryable, after):
-            return _errored(row, error, retryable, after, roll)
+        case Errored(error, retryable, after, spread):
+            wait = None if after is None else after + round(after * spread * roll)
+            return _errored(row, error, retryable, wait, roll)
         case Snoozed(delay):
             if row.expires_at is not None and now + delay > row.expires_at:
                 return _change(row, Event.SNOOZE, State.EXPIRED)
@@ -230,6 +238,17 @@ def _released(row: JobRow, reason: ReleaseReason, now: int, roll: float) -> Chan
     if reason is not ReleaseReason.SHUTDOWN:
         return _change(row, Event.RELEASE, State.PENDING)
     releases = row.releases + 1
+    if row.on_shutdown == OnShutdown.FAIL:
+        error = JobError(
+            kind="interrupted",
+            message="its worker was shut down, and the job is not to be begun twice",
+            attempt=row.attempt,
+            at=now,
+        )
+        failures = row.failures + 1
+        return _change(
+            row, Event.FAIL, State.FAILED, failures=failures, releases=releases, error=error
+        )
     if releases <= row.max_interruptions:
         return _change(row, Event.RELEASE, State.PENDING, releases=releases)
     error = JobError(

@@ -57,7 +57,8 @@ class Tick(msgspec.Struct, frozen=True):
     """Fire the tick at `at`: insert `job`, plan `next_at`.
 
     Done only if the schedule has this `revision`, is not paused, expects exactly this tick, and
-    its time has come by the store's clock.
+    its time has come by the store's clock. From `missed_from` on, by that clock, the next tick is
+    planned and nothing inserted. A `leap` inserts nothing at all, and is early until then.
     """
 
     name: str
@@ -65,6 +66,8 @@ class Tick(msgspec.Struct, frozen=True):
     at: int
     next_at: int | None
     job: NewJob
+    missed_from: int | None = None
+    leap: bool = False
 
 
 class Fired(StrEnum):
@@ -76,7 +79,7 @@ class Fired(StrEnum):
     SKIPPED = "skipped"
     """Nothing was inserted, but the next tick is planned: an earlier job still lives and the
     schedule's `overlap` is `skip`, or the job's unique key is taken, or the tick was fired before
-    (a clock or an edit went back)."""
+    (a clock or an edit went back), or it counts as missed by now."""
 
     EARLY = "early"
     """Its time has not come by the store's clock."""
@@ -114,9 +117,10 @@ def firing(
         or (schedule.revision, schedule.next_at) != (tick.revision, tick.at)
     ):
         return Firing(Fired.STALE)
-    if tick.at > now:
+    missed = tick.missed_from is not None and tick.missed_from <= now
+    if tick.at > now or (tick.leap and not missed):
         return Firing(Fired.EARLY)
-    if done or (schedule.last_at is not None and tick.at <= schedule.last_at):
+    if missed or done or (schedule.last_at is not None and tick.at <= schedule.last_at):
         return Firing(Fired.SKIPPED)
     living = [row for row in living if not overdue(row, now)]
     if living and schedule.overlap is Overlap.SKIP:

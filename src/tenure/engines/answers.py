@@ -23,6 +23,7 @@ def at_once(answer: T | Awaitable[T]) -> T:
     if inspect.iscoroutine(answer):
         answer.close()
     raise ConfigurationError(
-        "this connection is an async one, so what uses it must be awaited; "
-        "take the async method of the same name"
+        "this connection is an async one, so what uses it must be awaited: `await "
+        "jobs.using(connection).enqueue(...)`, `await ctx.complete_in(connection)`, "
+        "`async with ctx.join(connection)`"
     )

@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol, Self
 import msgspec
 
 from tenure.core.event import EventFilter, NewEvent, StoredEvent
-from tenure.core.fleet import Inspection, QueueSettings, WorkerInfo
+from tenure.core.fleet import Inspection, QueueChange, QueueSettings, WorkerInfo
 from tenure.core.identity import Reservation
 from tenure.core.insertion import Inserted as Inserted
 from tenure.core.job import JobRow, NewJob
@@ -197,8 +197,13 @@ class Operate(Protocol):
         """
         ...
 
-    async def configure(self, settings: QueueSettings) -> None:
-        """Set how a queue is treated from now on, by the whole fleet. Signals QUEUE."""
+    async def configure(self, change: QueueChange) -> QueueSettings:
+        """Change how a queue is treated from now on, by the whole fleet; the settings in force.
+
+        `QueueChange.of` says what they are, read and written as one step. Where
+        `core.limits.Limits.of_keys` changed, all blocked jobs of the queue become ready, for later
+        claims to block those that still do not fit. Signals QUEUE.
+        """
         ...
 
     async def inspect(self, *, now: int | None = None) -> Inspection:

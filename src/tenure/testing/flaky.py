@@ -14,7 +14,7 @@ from typing import Self, TypeVar
 import msgspec
 
 from tenure.core.event import EventFilter, NewEvent, StoredEvent
-from tenure.core.fleet import Inspection, QueueSettings, WorkerInfo
+from tenure.core.fleet import Inspection, QueueChange, QueueSettings, WorkerInfo
 from tenure.core.identity import Reservation
 from tenure.core.job import JobRow, NewJob
 from tenure.core.lease import Beat, Extension
@@ -292,8 +292,8 @@ class Flaky:
             "prune", lambda: self._engine.prune(kind, before, where=where, limit=limit)
         )
 
-    async def configure(self, settings: QueueSettings) -> None:
-        return await self._run("configure", lambda: self._engine.configure(settings))
+    async def configure(self, change: QueueChange) -> QueueSettings:
+        return await self._run("configure", lambda: self._engine.configure(change))
 
     async def inspect(self, *, now: int | None = None) -> Inspection:
         return await self._run("inspect", lambda: self._engine.inspect(now=now))

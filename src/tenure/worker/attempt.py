@@ -4,34 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import inspect
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
+from tenure.ambient import enter_job
 from tenure.clock import Clock
 from tenure.context import JobContext, Stopping
 from tenure.core import codec
 from tenure.core.columns import unreadable
-from tenure.core.directives import Cancel, Discard, Handoff, Retry, Snooze
-from tenure.core.durations import SECOND
-from tenure.core.job import JobError, JobRow
-from tenure.core.outcomes import (
-    Cancelled,
-    Completed,
-    Errored,
-    Outcome,
-    Released,
-    ReleaseReason,
-    Snoozed,
-)
+from tenure.core.job import JobRow
 from tenure.engines.protocol import Engine
 from tenure.errors import PayloadError
 from tenure.executors.threads import ThreadPool
 from tenure.leases.lease import Lease
 from tenure.tasks import Task, injected_values
-from tenure.worker.endings import deadly, follows_cancellation, interruption, single
-from tenure.worker.failure import describe
+from tenure.worker.assessor import Assessor, Ending, NoThread, put_off
+from tenure.worker.surroundings import PLAIN, Course, End, Surroundings
 
 log = logging.getLogger("tenure.worker")
 
@@ -40,12 +29,6 @@ STOP_GRACE = 5.0
 
 LAST_GRACES = 3
 """How often a body is cancelled before it is left behind."""
-
-_NO_THREAD_SNOOZE = SECOND
-
-
-Ending = Outcome | Handoff | None
-"""What to settle with; `Handoff`: somebody else settles; None: the lease is lost."""
 
 
 class Attempt:
@@ -66,21 +49,36 @@ class Attempt:
         engine: Engine,
         clock: Clock,
         grace: float = STOP_GRACE,
+        surroundings: Surroundings = PLAIN,
     ) -> None:
         self.row = row
         self.lease = lease
         self.abandoned: asyncio.Future[Any] | None = None
-        self.fatal: BaseException | None = None
         self.context = JobContext(row, lease, clock, engine)
+        self.assessor = Assessor(
+            self.context,
+            task,
+            surroundings.describer,
+            clock=clock,
+            max_result=engine.traits.max_payload,
+        )
         self._task = task
         self._threads = threads
         self._engine = engine
         self._clock = clock
         self._grace = grace
+        self._surroundings = surroundings
+        self._course: Course | None = None
+        self._thread_runs = False
         self._told: Stopping | None = None
         """Why the body was told to stop; None while it was not."""
         self._hurried = False
         self._waiter: asyncio.Future[None] | None = None
+
+    @property
+    def fatal(self) -> BaseException | None:
+        """What the body raised that must end the worker."""
+        return self.assessor.fatal
 
     def stop(self, reason: Stopping) -> None:
         """Ask the body to end; the first reason stays, but a shutdown is heard in any case."""
@@ -103,32 +101,55 @@ class Attempt:
 
         Raises nothing of the body's: whatever happens becomes an outcome.
         """
+        enter_job(self.context)
+        plain = self._surroundings.plain
         try:
             call = self._prepare()
+            if plain:
+                call = self._filled(call, {})
         except BaseException as error:
-            return self._raised(error)
+            return self.assessor.raised(error, self._told)
         if self.in_thread and not await self._place():
-            return self._unstarted()
+            return self.assessor.unstarted(self._told)
         self.context.begin()
         try:
-            body = self._start(call)
-        except RuntimeError as error:  # the system gives no thread: not the job's fault
-            log.warning("job %s (%s) has to wait: %s", self.row.id, self.row.task, error)
-            return Snoozed(_NO_THREAD_SNOOZE)
+            body = self._start(call) if plain else self._start_course(call)
+        except NoThread as error:
+            return put_off(self.row, error)
         await self._wait(body)
         if not body.done():
             self.abandoned = body
-            return self._left_behind()
+            end = None if self._course is None else self._course.end
+            if end is None:
+                return self.assessor.left_behind(self._told)
+            return self._ended(end)
         return self._outcome(body)
 
-    def _prepare(self) -> Callable[[], Any]:
+    def _prepare(self) -> Callable[..., Any]:
         if (column := unreadable(self.row)) is not None:
             raise PayloadError(f"the store's column {column!r} holds what cannot be read here")
         if self.row.codec != codec.JSON:
             raise PayloadError(f"the payload is encoded as {self.row.codec!r}, which is unknown")
+        self.context.actor = self._actor()
         args, kwargs = self._task.signature.decode(codec.decode(self.row.payload))
-        kwargs |= injected_values(self._task, self.context)
         return functools.partial(self._task.function, *args, **kwargs)
+
+    def _filled(
+        self, call: Callable[..., Any], dependencies: Mapping[str, Any]
+    ) -> Callable[[], Any]:
+        values = injected_values(self._task, self.context, dependencies)
+        return functools.partial(call, **values) if values else call
+
+    def _actor(self) -> str | None:
+        """Who enqueued the job, else whom the task names for this attempt."""
+        if self.row.actor is not None or self._task.spec.actor is None:
+            return self.row.actor
+        try:
+            return self._task.spec.actor_now()
+        except Exception as error:
+            text = f"job {self.row.id} ({self.row.task}): the task's actor is unknown"
+            self._surroundings.describer.log(text, error, self.row)
+            return None
 
     async def _place(self) -> bool:
         """Wait until a thread is free; False if the attempt was stopped before there was one.
@@ -150,14 +171,45 @@ class Attempt:
     def _start(self, call: Callable[[], Any]) -> asyncio.Future[Any]:
         if not self.in_thread:
             return asyncio.get_running_loop().create_task(_awaited(call))
-        places = self._threads.places
-        try:
-            body = self._threads.submit(functools.partial(_caught, call))
-        except RuntimeError:
-            places.give_back()
-            raise
-        body.add_done_callback(lambda _: places.give_back())
+        body = self._submit(call)
+        body.add_done_callback(lambda _: self._threads.places.give_back())
         return body
+
+    def _submit(self, call: Callable[[], Any]) -> asyncio.Future[Any]:
+        try:
+            return self._threads.submit(functools.partial(_caught, call))
+        except RuntimeError as error:
+            if self._course is None:
+                self._threads.places.give_back()
+            raise NoThread(str(error)) from error
+
+    def _start_course(self, call: Callable[..., Any]) -> asyncio.Future[Any]:
+        """Run the body with what surrounds it, which is always on the loop."""
+        course = Course(self._surroundings, self.row, self.context, lambda: self._told)
+        self._course = course
+        body = asyncio.get_running_loop().create_task(
+            course.run(functools.partial(self._within, call))
+        )
+        if self.in_thread:
+            body.add_done_callback(lambda _: self._threads.places.give_back())
+        return body
+
+    async def _within(self, call: Callable[..., Any], dependencies: Mapping[str, Any]) -> End:
+        """The body itself, given its dependencies."""
+        try:
+            filled = self._filled(call, dependencies)
+            if not self.in_thread:
+                return End(*await _awaited(filled))
+            body = self._submit(filled)
+        except BaseException as error:
+            return End(error=error)
+        self._thread_runs = True
+        try:
+            return End(*await body)
+        except BaseException as error:
+            return End(error=error)
+        finally:
+            self._thread_runs = False
 
     async def _wait(self, body: asyncio.Future[Any]) -> None:
         """Until the body ended, or was told to stop and did not within the grace."""
@@ -167,7 +219,8 @@ class Attempt:
             return
         if self._told is None:
             self.stop("timeout")
-        if not self.in_thread:
+        # What surrounds the body of a `def` task is on the loop, where it can be cancelled.
+        if not self.in_thread or (self._course is not None and not self._thread_runs):
             await self._unwind(body)
         elif self._told != "timeout":
             await self._outlast(body)
@@ -221,115 +274,22 @@ class Attempt:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    def _unstarted(self) -> Outcome | None:
-        match self._told:
-            case "cancel":
-                return Cancelled()
-            case "lost":
-                return None
-            case _:
-                return Released(ReleaseReason.UNSTARTED)
-
-    def _left_behind(self) -> Outcome | None:
-        """The outcome of an attempt whose body does not end."""
-        match self._told:
-            case "cancel":
-                return Cancelled(self._error("cancelled", "cancelled, but the body still runs"))
-            case "shutdown":
-                return Released(ReleaseReason.SHUTDOWN)
-            case "lost":
-                return None
-            case _:
-                return Errored(self._timeout_error("the body still runs"))
-
     def _outcome(self, body: asyncio.Future[Any]) -> Ending:
         if body.cancelled():
-            return self._interrupted(asyncio.CancelledError("cancelled before it started"))
-        error = body.exception()
+            error: BaseException | None = asyncio.CancelledError("cancelled before it started")
+        else:
+            error = body.exception()
         if error is not None:
-            return self._raised(error)
-        result, raised = body.result()
-        if raised is not None:
-            return self._raised(raised)
-        if self._told == "timeout":
-            return Errored(self._timeout_error("it returned too late"))
-        return self._completed(result)
+            return self.assessor.raised(error, self._told)
+        end: End | tuple[Any, BaseException | None] = body.result()
+        if isinstance(end, End):
+            return self._ended(end)
+        return self.assessor.ended(End(*end), self._told)
 
-    def _completed(self, result: Any) -> Ending:
-        try:
-            data = self._encode(result)
-        except Exception as error:
-            # The side effects happened, so running the body again would not be a remedy.
-            return self._errored(error, retryable=False)
-        except BaseException as error:
-            return self._raised(error)
-        return Completed(data)
-
-    def _encode(self, result: Any) -> bytes | None:
-        if inspect.iscoroutine(result):
-            result.close()
-            raise PayloadError(
-                "result: the body returned a coroutine that nobody awaited; "
-                "a task that awaits must be an `async def` itself"
-            )
-        return codec.encode_result(result, self._engine.traits.max_payload)
-
-    def _raised(self, error: BaseException) -> Ending:
-        """The outcome of a body that ended by an exception, and whether the worker must end."""
-        told = self._told
-        if deadly(error):
-            self.fatal = error
-            return None if told == "lost" else Released(ReleaseReason.SHUTDOWN)
-        if told == "lost":
-            return None
-        directive = single(error)
-        match directive:
-            case Retry():
-                return self._errored(directive, after=directive.after)
-            case Snooze():
-                return Snoozed(directive.delay)
-            case Cancel():
-                return Cancelled(self._described(directive, "cancelled"))
-            case Discard():
-                return self._errored(directive, retryable=False)
-            case Handoff():
-                return directive
-        if interruption(error) or (told == "shutdown" and follows_cancellation(error)):
-            return self._interrupted(error)
-        if told == "timeout":
-            return Errored(self._timeout_error(f"then raised {type(error).__qualname__}"))
-        return self._errored(error)
-
-    def _interrupted(self, error: BaseException) -> Outcome | None:
-        match self.context.stopping:
-            case "cancel":
-                return Cancelled()
-            case "timeout":
-                return Errored(self._timeout_error())
-            case "shutdown":
-                return Released(ReleaseReason.SHUTDOWN)
-            case "lost":
-                return None
-            case None:
-                return self._errored(error)
-
-    def _errored(
-        self, error: BaseException, *, retryable: bool = True, after: int | None = None
-    ) -> Errored:
-        return Errored(self._described(error), retryable=retryable, after=after)
-
-    def _described(self, error: BaseException, kind: str | None = None) -> JobError:
-        at = self._clock.time_us()
-        return describe(error, attempt=self.row.attempt, at=at, kind=kind)
-
-    def _error(self, kind: str, message: str) -> JobError:
-        at = self._clock.time_us()
-        return JobError(kind=kind, message=message, attempt=self.row.attempt, at=at)
-
-    def _timeout_error(self, detail: str = "") -> JobError:
-        limit = self.row.timeout or 0.0
-        text = f"the attempt took longer than its limit of {limit:g} seconds"
-        return self._error("timeout", f"{text}; {detail}" if detail else text)
+    def _ended(self, end: End) -> Ending:
+        """The outcome of a body and its dependencies, as matters stood when they ended."""
+        assert self._course is not None
+        return self.assessor.ended(end, self._course.told)
 
 
 async def _awaited(

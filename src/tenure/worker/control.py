@@ -19,7 +19,8 @@ class Control:
     """Listens for as long as the worker works, and listens again when that breaks.
 
     `wake()` is called when jobs of the served queues may be due, `cancel(ids)` when these jobs were
-    asked to stop (None: any may have been). Signals are hints, so losing them costs time only.
+    asked to stop (None: any may have been), `changed()` when anything may have changed. Signals are
+    hints, so losing them costs time only.
     """
 
     def __init__(
@@ -29,11 +30,13 @@ class Control:
         *,
         wake: Callable[[], None],
         cancel: Callable[[Iterable[str] | None], None],
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
         self._engine = engine
         self._queues = frozenset(queues)
         self._wake = wake
         self._cancel = cancel
+        self._changed = changed
         self._failures = 0
 
     async def run(self) -> None:
@@ -63,6 +66,8 @@ class Control:
         cancels = [signal.key for signal in signals if signal.topic is Topic.CANCEL]
         if cancels:
             self._cancel(cancels)
+        if any(signal.topic is Topic.ANY for signal in signals):
+            self._changed()
         if any(
             signal.topic is Topic.ANY
             or (signal.topic is Topic.QUEUE and signal.key in self._queues)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from typing import TypedDict
 
@@ -11,7 +12,7 @@ from tenure.core.durations import Seconds, micros
 from tenure.core.lease import DEFAULT_LEASE, LeaseTimes, lease_times
 from tenure.errors import ConfigurationError, InvalidArguments
 from tenure.options import check_name
-from tenure.settings import CONCURRENCY_MAX
+from tenure.settings import CONCURRENCY_MAX, level_of
 
 
 class WorkerChanges(TypedDict, total=False):
@@ -26,6 +27,7 @@ class WorkerChanges(TypedDict, total=False):
     stop_grace: Seconds
     burst: bool
     log_success: bool
+    log_level: int | str
 
 
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +41,8 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     - `shutdown_timeout`: seconds that running jobs may take to end after the first signal.
     - `stop_grace`: seconds that a cancelled body may take to unwind (0.01 to 3,600).
     - `burst`: end when nothing is due, instead of waiting for more.
-    - `log_success`: log a line at INFO for every completed job.
+    - `log_success`: log a line for every completed job, where its task says nothing.
+    - `log_level`: the level of that line, a name or number. Default INFO.
 
     Raises `ConfigurationError` naming the option and what is allowed.
     """
@@ -53,6 +56,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     stop_grace: Seconds = 5.0
     burst: bool = False
     log_success: bool = False
+    log_level: int | str = logging.INFO
 
     def __post_init__(self) -> None:
         if not self.queues:
@@ -71,6 +75,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
         for name, flag in (("burst", self.burst), ("log_success", self.log_success)):
             if not isinstance(flag, bool):
                 raise ConfigurationError(f"{name} must be True or False, not {flag!r}")
+        level_of(self.log_level, "log_level")
         lease_times(self.lease)
         micros(self.poll_max, "poll_max", minimum=0.01, maximum=3600)
         micros(self.shutdown_timeout, "shutdown_timeout", maximum=86_400)

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from tenure.core.job import JobRow
+from tenure.core.job import Job, JobRow
 from tenure.core.outcomes import Change, Settled, Settlement, Verdict
 from tenure.core.query import Swept
 from tenure.core.states import Event, State
@@ -36,9 +36,10 @@ class Reporter:
     A hook, a log filter or a record factory that raises changes nothing.
     """
 
-    def __init__(self, hooks: Hooks, *, log_success: bool) -> None:
+    def __init__(self, hooks: Hooks, *, log_success: bool, log_level: int = logging.INFO) -> None:
         self._hooks = hooks
         self._log_success = log_success
+        self._log_level = log_level
 
     def started(self, row: JobRow) -> None:
         """An attempt begins."""
@@ -50,13 +51,16 @@ class Reporter:
         if answer.verdict is Verdict.LOST:
             self.lost(row, "settle", "another holder has a newer token, or the job is gone")
             return
-        change = _applied(settlement, answer)
+        change = applied(settlement, answer)
         name, level = _ENDS.get(change.state) or _RETURNS[change.event]
         facts = {**_facts(row), "state": str(change.state)}
         if self._hooks.listening:
             self._hooks.emit(name, **facts, error=change.error)
-        if level > logging.INFO or self._log_success or change.state is not State.COMPLETED:
-            _say(level, _sentence(row, name, change), facts)
+        if change.state is State.COMPLETED:
+            if not (self._log_success if row.log_success is None else row.log_success):
+                return
+            level = self._log_level if row.log_level is None else row.log_level
+        _say(level, _sentence(row, name, change), facts)
 
     def handed_off(self, row: JobRow) -> None:
         """The body left the job to whoever has its receipt."""
@@ -90,7 +94,8 @@ def _say(level: int, text: str, facts: dict[str, Any]) -> None:
             traceback.print_exc()
 
 
-def _applied(settlement: Settlement, answer: Settled) -> Change:
+def applied(settlement: Settlement, answer: Settled) -> Change:
+    """What a settlement that was not refused has written."""
     if answer.verdict is Verdict.ALREADY and answer.state is State.COMPLETED:
         # The body completed its job in its own transaction, however it ended after that.
         done = {"event": Event.COMPLETE, "state": State.COMPLETED, "error": None}
@@ -107,6 +112,8 @@ def _facts(row: JobRow) -> dict[str, Any]:
         "attempt": row.attempt,
         "max_attempts": row.max_attempts,
         "token": row.token,
+        "description": row.description,
+        "correlation_id": Job(row).correlation_id,
     }
 
 

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
+import msgspec
+
 from tenure.clock import Clock
+from tenure.context import JobContext
 from tenure.core.directives import Handoff
 from tenure.core.durations import SECOND
 from tenure.core.job import JobRow
 from tenure.core.outcomes import (
     Errored,
+    OnShutdown,
     Outcome,
     Released,
     ReleaseReason,
@@ -22,19 +27,22 @@ from tenure.core.outcomes import (
     Snoozed,
     Verdict,
 )
-from tenure.core.rules import admit, decide
+from tenure.core.rules import admit, decide, settled_values
+from tenure.core.states import State
 from tenure.engines.protocol import Engine
 from tenure.executors.threads import ThreadPool
 from tenure.leases.holder import Holder
 from tenure.leases.keeper import LeaseKeeper
 from tenure.leases.lease import DEADLINE, Lease
 from tenure.tasks import TaskSet
-from tenure.worker.attempt import LAST_GRACES, Attempt, Ending
-from tenure.worker.failure import describe
+from tenure.worker.assessor import Ending
+from tenure.worker.attempt import LAST_GRACES, Attempt
+from tenure.worker.callbacks import Callbacks
 from tenure.worker.options import WorkerOptions, seconds
 from tenure.worker.renewal import EngineLeases
-from tenure.worker.report import Reporter
+from tenure.worker.report import Reporter, applied
 from tenure.worker.settler import Settler
+from tenure.worker.surroundings import PLAIN, Surroundings
 from tenure.worker.suspects import Suspects
 
 log = logging.getLogger("tenure.worker")
@@ -60,6 +68,7 @@ class Runner:
         keeper: LeaseKeeper,
         reporter: Reporter,
         clock: Clock,
+        surroundings: Surroundings = PLAIN,
     ) -> None:
         self.settler = Settler(engine)
         self.freed: Callable[[], None] = _nothing
@@ -72,6 +81,8 @@ class Runner:
         self._leases = EngineLeases(engine, clock)
         self._reporter = reporter
         self._clock = clock
+        self._surroundings = surroundings
+        self.callbacks = Callbacks(tasks, surroundings.describer)
         self._times = options.times
         self._grace = seconds(options.stop_grace, "stop_grace")
         self._threads = ThreadPool(options.threads or options.concurrency)
@@ -83,6 +94,8 @@ class Runner:
         self._early_cancels: dict[str, None] = {}
         self._changed = asyncio.Event()
         self._hurry = False
+        self.running_out = False
+        """Whether the worker ends, and waits for jobs that must not be interrupted."""
 
     @property
     def active(self) -> int:
@@ -144,6 +157,22 @@ class Runner:
             attempt.stop("shutdown")
         self._changed.set()
 
+    async def run_out(self) -> None:
+        """Stop the bodies but those whose jobs say `run_out`, and wait for these.
+
+        Until they have ended, or `cancel_all` is called.
+        """
+        self.running_out = True
+        for attempt in list(self._attempts.values()):
+            if not _runs_out(attempt.row):
+                attempt.stop("shutdown")
+        attempts = self._attempts
+        await self._until(
+            lambda: self._hurry or not any(_runs_out(one.row) for one in attempts.values()),
+            math.inf,
+        )
+        self.running_out = False
+
     async def drain(self, limit: float) -> None:
         """Wait until nothing is held, `cancel_all` is called, or `limit` seconds passed."""
         await self._until(lambda: not self._working or self._hurry, limit)
@@ -158,6 +187,7 @@ class Runner:
         for work in self._working:
             work.cancel()
         await self._until(lambda: not self._working, self._grace)
+        await self.callbacks.close(max(self._grace, 1.0))
         self._threads.close()
         await self._discard_leases()
 
@@ -202,6 +232,7 @@ class Runner:
         if lease.lost:
             if not attempt.context.completed:
                 attempt.stop("lost")
+                self._tell_lost(attempt.row, lease, lease.reason or "unknown")
         elif lease.cancel_requested:
             attempt.stop("cancel")
 
@@ -231,12 +262,14 @@ class Runner:
                 self._settling += 1
                 self.freed()
                 try:
-                    await self._settle(row, outcome, now, lost)
+                    if not await self._settle(row, outcome, now, lost):
+                        self._tell_lost(row, lease, "taken")
                 finally:
                     self._settling -= 1
         finally:
             self._suspects.ended(row)
             self._keeper.remove([lease])
+            self.callbacks.over(row)
 
     def _now(self, row: JobRow, sent_at: float) -> int:
         """The store's time, as far as it is known here."""
@@ -244,7 +277,7 @@ class Runner:
 
     def _refused(self, row: JobRow, lease: Lease, kept: bool) -> Outcome | None:
         """The outcome of a claimed job that must not be started here and now, if so."""
-        if not kept or lease.lost or self._hurry:
+        if not kept or lease.lost or self._hurry or self.running_out:
             return Released(ReleaseReason.UNSTARTED)
         if row.id in self._attempts or row.id in self._left_behind:
             return Snoozed(_BUSY_BODY_SNOOZE)  # its old body still runs in this process
@@ -265,14 +298,16 @@ class Runner:
         try:
             attempt = self._attempt(row, lease)
             self._attempts[row.id] = attempt
+            if self._hurry or (self.running_out and not _runs_out(row)):
+                attempt.stop("shutdown")
             self._reporter.started(row)
             outcome = await attempt.run()
             self._note_leftovers(attempt)
             return outcome
         except Exception as error:  # a defect here is the job's failure, told where people look
-            log.exception("job %s (%s) could not be run", row.id, row.task)
-            at = self._clock.time_us()
-            return Errored(describe(error, attempt=row.attempt, at=at))
+            describer = self._surroundings.describer
+            describer.log(f"job {row.id} ({row.task}) could not be run", error, row)
+            return Errored(describer.error(error, row, at=self._clock.time_us()))
         finally:
             self._attempts.pop(row.id, None)
             self._changed.set()
@@ -286,6 +321,7 @@ class Runner:
             engine=self._engine,
             clock=self._clock,
             grace=self._grace,
+            surroundings=self._surroundings,
         )
 
     def _note_leftovers(self, attempt: Attempt) -> None:
@@ -311,20 +347,32 @@ class Runner:
         """
         reason = lease.reason or "unknown"
         self._reporter.lost(row, "run", reason)
+        self._tell_lost(row, lease, reason)
         away = self._leases.failed_within(self._times.length)
         return Released(ReleaseReason.STORE) if reason in _STORE_REASONS and away else None
 
+    def _tell_lost(self, row: JobRow, lease: Lease, reason: str) -> None:
+        self.callbacks.lost(JobContext(row, lease, self._clock, self._engine), reason)
+
     async def _settle(
         self, row: JobRow, outcome: Outcome, now: Callable[[], int], lost: bool
-    ) -> None:
+    ) -> bool:
+        """Write an outcome; False if it was refused, since somebody else has the job."""
         settlement = decide(row, outcome, now=now(), roll=random.random())
         try:
             answer = await self.settler.settle(settlement)
         except Exception as error:
             settlement, answer = await self._settle_plainly(row, error, now)
-        if answer.verdict is Verdict.LOST and lost:
-            return  # that was told before
+        if answer.verdict is Verdict.LOST:
+            if not lost:  # else that was told before
+                self._reporter.settled(row, settlement, answer)
+            return False
         self._reporter.settled(row, settlement, answer)
+        change = applied(settlement, answer)
+        if change.state is State.FAILED:
+            values = settled_values(row.priority, change, now())
+            self.callbacks.failed(msgspec.structs.replace(row, **values))
+        return True
 
     async def _settle_plainly(
         self, row: JobRow, error: Exception, now: Callable[[], int]
@@ -333,10 +381,15 @@ class Runner:
 
         What this raises in turn is no matter of content any more, and ends the worker.
         """
-        log.error("the outcome of job %s (%s) cannot be stored", row.id, row.task, exc_info=error)
-        failure = describe(error, attempt=row.attempt, at=self._clock.time_us())
+        describer = self._surroundings.describer
+        describer.log(f"the outcome of job {row.id} ({row.task}) cannot be stored", error, row)
+        failure = describer.error(error, row, at=self._clock.time_us())
         settlement = decide(row, Errored(failure, retryable=False), now=now())
         return settlement, await self.settler.settle(settlement)
+
+
+def _runs_out(row: JobRow) -> bool:
+    return row.on_shutdown == OnShutdown.RUN_OUT
 
 
 def _nothing(*_: object) -> None:

@@ -19,8 +19,9 @@ class StopSignals:
     """Counts the signals that ask this process to end, and calls `stop` for the first two.
 
     At the third, or `limit` seconds after the first, the process exits with 128 + the signal's
-    number, whatever still runs. The count is kept by the handler itself and not on the event loop,
-    so the third signal is heard even while a body blocks the loop.
+    number, whatever still runs; while `waits()` is true the limit begins anew. The count is kept by
+    the handler itself and not on the event loop, so the third signal is heard even while a body
+    blocks the loop.
     """
 
     def __init__(
@@ -29,11 +30,13 @@ class StopSignals:
         *,
         limit: float,
         told: Callable[[str], None] = lambda text: None,
+        waits: Callable[[], bool] = lambda: False,
         leave: Callable[[int], None] | None = None,
     ) -> None:
         self._stop = stop
         self._limit = limit
         self._told = told
+        self._waits = waits
         self._leave = leave or leave_now
         self._loop = asyncio.get_running_loop()
         self._timer: threading.Timer | None = None
@@ -47,9 +50,18 @@ class StopSignals:
             return
         self._loop.call_soon_threadsafe(self._begin, self.count, number)
         if self._timer is None:
-            self._timer = threading.Timer(self._limit, self._leave, [128 + number])
-            self._timer.daemon = True
-            self._timer.start()
+            self._start_timer(number)
+
+    def _start_timer(self, number: int) -> None:
+        self._timer = threading.Timer(self._limit, self._out_of_time, [number])
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _out_of_time(self, number: int) -> None:
+        if self._waits():
+            self._start_timer(number)
+        else:
+            self._leave(128 + number)
 
     def close(self) -> None:
         """End the time limit."""
@@ -71,13 +83,14 @@ def stop_signals(
     *,
     limit: float,
     told: Callable[[str], None] = lambda text: None,
+    waits: Callable[[], bool] = lambda: False,
 ) -> Iterator[StopSignals]:
     """Let SIGINT and SIGTERM end a worker while the block runs; restores the handlers after.
 
     Enter it on the main thread, with the worker's loop running. `limit` is in seconds; `told` gets
     a sentence about each signal.
     """
-    signals = StopSignals(stop, limit=limit, told=told)
+    signals = StopSignals(stop, limit=limit, told=told, waits=waits)
     before: dict[int, Any] = {}
     try:
         for number in STOPPING:

@@ -19,6 +19,7 @@ from tenure.errors import EngineUnavailable, JobNotClaimable, JobNotFound, Lease
 from tenure.observe.hooks import Hooks
 from tenure.tasks import TaskSet
 from tenure.worker.options import WorkerOptions
+from tenure.worker.surroundings import PLAIN, Surroundings
 from tenure.worker.worker import Worker
 
 _PROMOTED = 1000
@@ -43,9 +44,12 @@ class OneRun(Worker):
         row: JobRow,
         *,
         hooks: Hooks | None = None,
+        surroundings: Surroundings = PLAIN,
         owner: str | None = None,
     ) -> None:
-        super().__init__(engine, tasks, options, hooks=hooks, owner=owner)
+        super().__init__(
+            engine, tasks, options, hooks=hooks, surroundings=surroundings, owner=owner
+        )
         self._engine = engine
         self._row = row
         self._taken = False

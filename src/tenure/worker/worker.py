@@ -12,10 +12,12 @@ from typing import Any
 
 from tenure.clock import SYSTEM_CLOCK, Clock
 from tenure.core.retention import Retention
-from tenure.engines.protocol import Engine
+from tenure.declarations import Declarations
+from tenure.engines.protocol import Engine, Facet
 from tenure.leases.keeper import LeaseKeeper
 from tenure.leases.process import default_keeper
 from tenure.observe.hooks import Happening, Hooks
+from tenure.settings import level_of
 from tenure.tasks import TaskSet
 from tenure.worker.control import Control
 from tenure.worker.janitor import Janitor
@@ -24,6 +26,8 @@ from tenure.worker.poller import Poller
 from tenure.worker.pruner import Pruner
 from tenure.worker.report import Reporter
 from tenure.worker.runner import Runner
+from tenure.worker.surroundings import PLAIN, Surroundings
+from tenure.worker.ticker import Ticker
 
 log = logging.getLogger("tenure.worker")
 
@@ -53,8 +57,10 @@ class Worker:
         keeper: LeaseKeeper | None = None,
         clock: Clock = SYSTEM_CLOCK,
         prepare: Callable[[], Awaitable[None]] | None = None,
+        declarations: Declarations | None = None,
         retention: Retention | None = None,
         owner: str | None = None,
+        surroundings: Surroundings = PLAIN,
     ) -> None:
         self.id = new_owner() if owner is None else owner
         self.options = options
@@ -65,7 +71,9 @@ class Worker:
         self._fatal: BaseException | None = None
         self._hooks = hooks or Hooks()
         self._keeper = keeper or default_keeper()
-        reporter = Reporter(self._hooks, log_success=options.log_success)
+        level = level_of(options.log_level, "log_level")
+        reporter = Reporter(self._hooks, log_success=options.log_success, log_level=level)
+        self._sanitized = surroundings.describer.sanitizes
         self._runner = Runner(
             engine,
             tasks,
@@ -74,6 +82,7 @@ class Worker:
             keeper=self._keeper,
             reporter=reporter,
             clock=clock,
+            surroundings=surroundings,
         )
         self._poller = Poller(
             engine,
@@ -85,11 +94,18 @@ class Worker:
         )
         self._runner.freed = self._freed
         self._runner.fail = self._fail
+        self._ticker: Ticker | None = None
+        if declarations is not None and Facet.SCHEDULES in engine.traits.facets:
+            self._ticker = Ticker(engine, declarations, hooks=self._hooks, clock=clock)
         self._control = Control(
-            engine, options.queues, wake=self._poller.wake, cancel=self._runner.ask
+            engine,
+            options.queues,
+            wake=self._poller.wake,
+            cancel=self._runner.ask,
+            changed=self._changed,
         )
-        self._janitor = Janitor(engine, reporter)
         self._pruner = Pruner(engine, retention or Retention(), clock=clock)
+        self._janitor = Janitor(engine, reporter, self._runner.callbacks)
 
     async def run(self) -> None:
         """Work until stopped, or in burst mode until nothing is due and nothing runs.
@@ -104,6 +120,8 @@ class Worker:
         self._begun = True
         if self._prepare is not None:
             await self._prepare()
+        if self._ticker is not None and self.options.burst:
+            await self._ticker.step()  # so that what is due by then is run, too
         unhook = self._keeper.hooks.add(self._heard)
         self._runner.settler.start()
         poller = asyncio.create_task(self._guarded(self._poll()))
@@ -134,6 +152,11 @@ class Worker:
         return self._runner.active
 
     @property
+    def running_out(self) -> bool:
+        """Whether the worker ends, and waits for jobs whose `on_shutdown` is "run_out"."""
+        return self._runner.running_out
+
+    @property
     def left_behind(self) -> int:
         """How many bodies still run although their attempt is over; they ignored being stopped."""
         return self._runner.left_behind
@@ -147,7 +170,8 @@ class Worker:
         """The worker must end: it drains, and `run` raises the first of such errors."""
         if self._fatal is None:
             self._fatal = error
-            log.critical("the worker ends: %s", type(error).__qualname__, exc_info=error)
+            trace = None if self._sanitized else error
+            log.critical("the worker ends: %s", type(error).__qualname__, exc_info=trace)
         self._poller.stop()
         self._stopping.set()
 
@@ -160,7 +184,12 @@ class Worker:
 
     def _helpers(self) -> Iterable[Coroutine[Any, Any, None]]:
         """What goes on beside the claiming."""
-        return self._control.run(), self._janitor.run(), self._pruner.run()
+        ticker = () if self._ticker is None else (self._ticker.run(),)
+        return self._control.run(), self._janitor.run(), self._pruner.run(), *ticker
+
+    def _changed(self) -> None:
+        if self._ticker is not None:
+            self._ticker.wake()
 
     async def _poll(self) -> None:
         await self._poller.run()
@@ -179,6 +208,7 @@ class Worker:
         await asyncio.wait({poller}, timeout=_LAST_CLAIM_PATIENCE)
         try:
             await self._runner.drain(seconds(self.options.shutdown_timeout, "shutdown_timeout"))
+            await self._runner.run_out()
             await self._runner.close()
         finally:
             tasks = [poller, *helpers]

@@ -151,6 +151,14 @@ async def test_a_statement_that_waits_too_long_is_given_up(store, look):
         assert found == (0,)
 
 
+async def test_the_server_ends_what_nobody_waits_for_any_more(engine):
+    """Also if we are gone, or cannot be reached: a little later than our own deadline."""
+    async with engine._handle._pool.link(asyncio.get_running_loop().time() + 60) as link:
+        for name in ("statement_timeout", "idle_in_transaction_session_timeout"):
+            cursor = await link.connection.execute(f"SHOW {name}")
+            assert await cursor.fetchone() == ("11s",)
+
+
 async def test_batches_in_any_order_do_not_deadlock(engine, store):
     rows = await running(engine, 200)
     async with engine.side() as side:

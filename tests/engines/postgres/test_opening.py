@@ -13,8 +13,8 @@ from tenure.core.insertion import Inserted
 from tenure.core.job import JobRow
 from tenure.engines.open import open_engine
 from tenure.engines.postgres import PostgresEngine, place_of
-from tenure.engines.postgres.link import check_server
-from tenure.engines.postgres.place import _RELATIONS, Place, schema_version
+from tenure.engines.postgres.link import Link, check_server
+from tenure.engines.postgres.place import _RELATIONS, Place, PlacedStatements, schema_version
 from tenure.engines.schema import schema_sql
 from tenure.errors import ConfigurationError, EngineUnavailable, SchemaError
 from tests.engines.postgres.conftest import make_job
@@ -233,6 +233,25 @@ def test_what_libpq_gets_of_a_url_and_what_is_shown(url: str, shown: str, connin
     assert engine.url == shown
     found = conninfo_to_dict(engine._place.conninfo)
     assert found == conninfo_to_dict(conninfo)
+
+
+async def test_a_connection_that_nobody_waits_for_any_more_is_closed(store, monkeypatch):
+    connected = asyncio.Event()
+    made: list[Link] = []
+
+    async def adopt(link: Link, place: Place) -> None:
+        made.append(link)
+        connected.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Link, "_adopt", adopt)
+    place = place_of(store)
+    opening = asyncio.create_task(Link.open(place, PlacedStatements(place), 60))
+    await connected.wait()
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    assert made[0].connection.closed
 
 
 def test_a_server_that_is_too_old_is_refused():

@@ -69,6 +69,17 @@ async def test_a_server_that_was_restarted_is_found_again(restless_server, restl
                     assert heard, "it does not hear"
 
 
+def test_it_is_found_again_by_inserts_without_an_event_loop(restless_server, restless):
+    direct = PostgresEngine(place_of(restless)).direct()
+    direct.insert([make_job(id="a")])
+    restless_server.kill()
+    with pytest.raises(EngineUnavailable, match="insert: "):
+        direct.insert([make_job()])
+    restless_server.start()
+    assert direct.insert([make_job(id="a")])[0].created is False  # the very first call
+    direct.close()
+
+
 async def test_sessions_that_were_ended_while_idle_fail_no_call(restless, admin):
     async with PostgresEngine(place_of(restless)) as engine:
         await asyncio.gather(*(engine.stats() for _ in range(5)))
@@ -153,6 +164,25 @@ async def test_a_network_that_stalls_ends_calls_in_time_and_nothing_else(store, 
             await engine.insert([make_job()])
             [queue] = await side.stats()
             assert queue.pending + queue.running >= 2
+
+
+async def test_a_connection_that_is_left_in_a_transaction_is_not_used_again(engine):
+    pool = engine._handle._pool
+    deadline = asyncio.get_running_loop().time() + 60
+    async with pool.link(deadline) as left:
+        await left.connection.execute("BEGIN")
+    async with pool.link(deadline) as other:
+        assert other is not left
+
+
+async def test_an_answer_at_the_deadline_leaves_no_connection_that_is_being_ended(engine):
+    pool = engine._handle._pool
+    deadline = asyncio.get_running_loop().time() + 60
+    async with pool.link(deadline) as late:
+        pool.end(late)  # as its timer does
+    async with pool.link(deadline) as other:
+        assert other is not late
+    assert await engine.stats() == []
 
 
 async def test_a_server_that_is_away_for_a_while_costs_workers_time_only(

@@ -16,6 +16,7 @@ from tenure.core.rules import decide
 from tenure.engines.postgres import PostgresEngine, place_of
 from tenure.engines.protocol import Claim, Topic
 from tenure.errors import EngineUnavailable
+from tests.chaos.fleet import until
 from tests.engines.postgres.conftest import make_job
 from tests.servers.pooler import Pooler
 
@@ -109,6 +110,24 @@ async def test_migrating_through_it_is_safe(pooler, postgres_server):
     assert len(set(versions)) == 1
     async with PostgresEngine(place_of(url)) as engine:
         await engine.insert([make_job()])
+
+
+async def test_a_statement_that_waits_too_long_is_ended_at_the_server(pooled, look):
+    """In a session that is not ours nothing may be set; so it is cancelled."""
+    waiting = (
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND pid IN"
+        " (SELECT pid FROM pg_locks WHERE relation = 'jobs'::regclass AND NOT granted)"
+    )
+    async with PostgresEngine(place_of(f"{pooled}&timeout=0.5")) as engine:
+        look.execute("BEGIN")
+        look.execute("LOCK TABLE jobs")
+        with pytest.raises(EngineUnavailable, match=r"within 0\.5 s"):
+            await engine.stats()
+        await asyncio.to_thread(
+            until, lambda: look.execute(waiting).fetchone() == (0,), 20, "it was ended"
+        )
+        look.execute("COMMIT")
+        assert await engine.stats() == []
 
 
 async def test_workers_go_on_through_cuts_and_stalls(pooled, pooler, scaled):

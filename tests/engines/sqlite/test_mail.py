@@ -14,7 +14,7 @@ import pytest
 
 from tenure import QueueService
 from tenure.core import rules
-from tenure.core.fleet import QueueSettings
+from tenure.core.fleet import QueueChange
 from tenure.core.outcomes import Completed
 from tenure.engines.protocol import Claim, Signal, Topic
 from tenure.engines.sqlite import SQLiteEngine
@@ -147,7 +147,7 @@ async def test_every_kind_of_change_is_told(path: str, engine: SQLiteEngine, ope
     assert (await box.until(2))[1:] == [Signal(Topic.CANCEL, "a")]
     await engine.settle([rules.decide(row, Completed(), now=row.started_at or 0)])
     assert (await box.until(3))[2:] == [Signal(Topic.DONE, "a")]
-    await engine.configure(QueueSettings("default", paused=False))
+    await engine.configure(QueueChange("default", paused=False))
     await engine.notify([Signal(Topic.DONE, "x"), Signal(Topic.ANY)])
     assert (await box.until(6))[3:] == [QUEUE, Signal(Topic.DONE, "x"), Signal(Topic.ANY)]
 

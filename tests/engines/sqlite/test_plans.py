@@ -57,8 +57,32 @@ VALUES = {
     "schedules": None,
     "actors": None,
     **dict.fromkeys(("created_from", "created_to", "finished_from", "finished_to")),
+    "priority": 0,
+    "rank": 1,
+    "blocked": "rate",
+    "longest": 1,
 }
 PLANS = {
+    "turn_takers": "sqlite_autoindex_jobs_1",
+    "last_turn": "jobs_turns",
+    "take_turn": "sqlite_autoindex_jobs_1",
+    "turns_given_up": "sqlite_autoindex_jobs_1",
+    "lapsed_others": "jobs_running",
+    "limited_in_lane": "jobs_ready",
+    "limited_by_id": "sqlite_autoindex_jobs_1",
+    "running_in_queue": "jobs_running",
+    "slots_taken": "jobs_slots",
+    "block": "sqlite_autoindex_jobs_1",
+    "unblock": "sqlite_autoindex_jobs_1",
+    "unblock_queue": "jobs_blocked_slot",
+    "tasks_without_slot": "jobs_blocked_slot",
+    "tasks_beyond_rate": "jobs_blocked_rate",
+    "first_without_slot": "jobs_blocked_slot",
+    "first_beyond_rate": "jobs_blocked_rate",
+    "rates": "PRIMARY KEY",
+    "rates_to_wake": "rates_wake",
+    "first_wake": "rates_wake",
+    "wake_nobody": "rates_wake",
     "any_between": "sqlite_autoindex_jobs_1",
     "known_ids": "sqlite_autoindex_jobs_1",
     "waiting_in_queue": "jobs_waiting",
@@ -116,11 +140,12 @@ SMALL = {
     "all_schedules",
     "draw_revision",
     "queue_settings",
-    "paused_queues",
+    "special_queues",
+    "forget_rates",
     "forget_workers",
     "workers",
 }
-"""Statements on tables with a row per schedule, queue or worker."""
+"""Statements on tables with a row per schedule, queue, worker or rate in use."""
 
 
 @pytest.fixture
@@ -158,6 +183,7 @@ def test_every_statement_is_in_the_list():
         "configure_queue",
         "announce",
         "append_event",
+        "keep_rate",
     }
     assert set(SQL.names) == set(PLANS) | MAY_SCAN | SMALL | inserts
 

@@ -9,7 +9,7 @@ from typing import Self
 
 from tenure.clock import SYSTEM_CLOCK, Clock
 from tenure.core.event import EventFilter, NewEvent, StoredEvent
-from tenure.core.fleet import Inspection, QueueSettings, WorkerInfo
+from tenure.core.fleet import Inspection, QueueChange, QueueSettings, WorkerInfo
 from tenure.core.identity import Reservation
 from tenure.core.job import JobRow, NewJob
 from tenure.core.lease import Beat, Extension
@@ -152,9 +152,9 @@ class MemoryEngine:
         _check_limit(limit, PRUNE_MAX)
         return self._store.prune(kind, before, where or Filter(), limit)
 
-    async def configure(self, settings: QueueSettings) -> None:
+    async def configure(self, change: QueueChange) -> QueueSettings:
         await self._turn()
-        self._store.configure(settings)
+        return self._store.configure(change)
 
     async def inspect(self, *, now: int | None = None) -> Inspection:
         await self._turn()

@@ -6,7 +6,7 @@ from collections import Counter
 
 import msgspec
 
-from tenure.core.fleet import Flaw, QueueSettings, WorkerInfo, flaw_of
+from tenure.core.fleet import Flaw, QueueChange, QueueSettings, WorkerInfo, flaw_of
 from tenure.core.states import State
 from tenure.engines.memory.rows import Rows
 
@@ -30,8 +30,9 @@ class Fleet:
         """All that were ever given, sorted by queue."""
         return tuple(self._settings[queue] for queue in sorted(self._settings))
 
-    def configure(self, settings: QueueSettings) -> None:
-        self._settings[settings.queue] = settings
+    def configure(self, change: QueueChange) -> QueueSettings:
+        settings = self._settings[change.queue] = change.of(self._settings.get(change.queue))
+        return settings
 
     def announce(self, worker: WorkerInfo, ttl: int, now: int) -> None:
         gone = [name for name, (until, _) in self._workers.items() if until <= now]

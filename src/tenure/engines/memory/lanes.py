@@ -39,6 +39,10 @@ class Lane:
     def place(self, job_id: str) -> int | None:
         return self._places.get(job_id)
 
+    def entries(self) -> Iterator[tuple[int, str]]:
+        """All places and ids, in no order."""
+        return ((place, job_id) for job_id, place in self._places.items())
+
     def first(self) -> tuple[int, str] | None:
         """The first place and id, which stay."""
         heap, places = self._heap, self._places
@@ -98,13 +102,14 @@ class Lanes:
         until: int | None = None,
         fits: Callable[[str], bool] = lambda _: True,
         room: dict[str, int] | None = None,
+        closed: Callable[[], bool] = lambda: False,
     ) -> list[str]:
         """Remove and return up to `limit` ids in order from these lanes (None: all).
 
         Only ids with places up to `until` are taken; those that do not fit stay. `room` says how
-        many a queue may give, if it names it, and is lowered by what it gave. The cost grows with
-        the number of lanes and with what does not fit, not with what the lanes hold. The caller
-        says by `put` or `drop` where each id is now.
+        many a queue may give, if it names it, and is lowered by what it gave. It ends early once
+        `closed` says so. The cost grows with the number of lanes and with what does not fit, not
+        with what the lanes hold. The caller says by `put` or `drop` where each id is now.
         """
         rooms = {} if room is None else room
         heads: list[_Head] = []
@@ -112,7 +117,7 @@ class Lanes:
             _offer(heads, queue, lane, until)
         taken: list[str] = []
         passed: list[_Head] = []
-        while heads and len(taken) < limit:
+        while heads and len(taken) < limit and not closed():
             head = heappop(heads)
             _, job_id, queue, lane = head
             if rooms.get(queue, 1) <= 0:
@@ -128,6 +133,20 @@ class Lanes:
         for place, job_id, _, lane in passed:
             lane.put(job_id, place)
         return taken
+
+    def until(self, queues: Iterable[str], until: int) -> list[str]:
+        """The ids in order with places up to `until`, which stay."""
+        found = [
+            (place, job_id)
+            for _, lane in self._chosen(queues, None)
+            for place, job_id in lane.entries()
+            if place <= until
+        ]
+        return [job_id for _, job_id in sorted(found)]
+
+    def names(self, queue: str) -> list[str]:
+        """The tasks of a queue that hold ids, sorted."""
+        return sorted(self._queues.get(queue, {}))
 
     def _chosen(
         self, queues: Iterable[str] | None, tasks: Iterable[str] | None

@@ -10,7 +10,8 @@ from typing import Any
 
 from tenure.core import columns, insertion, rules
 from tenure.core.event import EventFilter, NewEvent, StoredEvent
-from tenure.core.fleet import Inspection, QueueSettings, WorkerInfo, findings
+from tenure.core.fair import fair_key_of, keys_of
+from tenure.core.fleet import Inspection, QueueChange, QueueSettings, WorkerInfo, findings
 from tenure.core.identity import FREE, Holder, Reservation, taken_by
 from tenure.core.insertion import Inserted
 from tenure.core.job import JobRow, NewJob, check_payload, new_row
@@ -32,6 +33,7 @@ from tenure.engines.memory import claiming, settling
 from tenure.engines.memory.claiming import Claiming
 from tenure.engines.memory.fleet import Fleet, flawed, living_tasks
 from tenure.engines.memory.history import History
+from tenure.engines.memory.limiting import Limiter
 from tenure.engines.memory.rows import Row, Rows, decode, encode
 from tenure.engines.memory.schedules import Schedules
 from tenure.engines.protocol import Claim, Prunable, Signal, Topic
@@ -47,6 +49,7 @@ class MemoryStore:
         self._max_payload = max_payload
         self._lock = Lock()
         self._rows = Rows()
+        self._limiter = Limiter(self._rows)
         self._reservations: dict[str, Reservation] = {}
         self._schedules = Schedules()
         self._history = History()
@@ -59,7 +62,7 @@ class MemoryStore:
 
     def claim(self, claim: Claim, now: int) -> list[JobRow]:
         with self._step():
-            work = Claiming(self._rows, claim, self._fleet.paused, now)
+            work = Claiming(self._rows, self._limiter, claim, self._fleet.paused, now)
             taken = work.run()
             self._hint(Topic.CANCEL, work.bereft)
             return taken
@@ -77,6 +80,7 @@ class MemoryStore:
             swept = claiming.expire(self._rows, None, limit, now)
             taken_back = claiming.take_back(self._rows, limit, now)
             self._hint(Topic.CANCEL, [job.id for job in taken_back])
+            self._limiter.tidy(now)
             return swept + taken_back
 
     def get(self, ids: Sequence[str]) -> list[JobRow | None]:
@@ -86,11 +90,9 @@ class MemoryStore:
     def next_due(self, queues: Sequence[str], tasks: Sequence[str] | None, now: int) -> int | None:
         with self._lock:
             paused = self._fleet.paused
-            moving = [queue for queue in queues if queue not in paused]
-            if self._rows.ready.first(moving, tasks) is not None:
-                return 0
-            due = self._rows.waiting.first(moving, tasks)
-            return None if due is None else max(0, due - now)
+            moving = [queue for queue in dict.fromkeys(queues) if queue not in paused]
+            waits = (self._wait(queue, tasks, now) for queue in moving)
+            return min((wait for wait in waits if wait is not None), default=None)
 
     def cancel(self, ids: Sequence[str], force: bool, now: int) -> CancelResult:
         found: dict[str, list[str]] = {name: [] for name in CancelResult.__struct_fields__}
@@ -103,6 +105,8 @@ class MemoryStore:
         requeued, not_final, not_found, taken = [], [], [], {}
         check_payload(payload, self._max_payload)
         with self._step():
+            ended = [row for job_id in ids if (row := self._rows.read(job_id)) is not None]
+            turns = claiming.turns_of(self._rows, keys_of(ended))
             for job_id in dict.fromkeys(ids):
                 row = self._rows.read(job_id)
                 if row is None:
@@ -112,7 +116,9 @@ class MemoryStore:
                 elif (other := taken_by(row, self._holder(row.unique_key))) is not None:
                     taken[job_id] = other
                 else:
-                    self._rows.write(self._rows[job_id], rules.requeued_values(row, now, payload))
+                    rank = turns.rank(fair_key_of(row), now, row.priority)
+                    values = rules.requeued_values(row, now, payload, rank)
+                    self._rows.write(self._rows[job_id], values)
                     requeued.append(job_id)
         return RequeueResult(tuple(requeued), tuple(not_final), tuple(not_found), taken)
 
@@ -128,10 +134,12 @@ class MemoryStore:
                 self._rows.remove(row)
             return len(gone)
 
-    def configure(self, settings: QueueSettings) -> None:
+    def configure(self, change: QueueChange) -> QueueSettings:
         with self._step():
-            self._fleet.configure(settings)
+            settings = self._fleet.configure(change)
+            self._limiter.configure(settings.queue, settings.limits)
             self._hint(Topic.QUEUE, [settings.queue])
+            return settings
 
     def inspect(self, now: int) -> Inspection:
         with self._lock:
@@ -202,6 +210,8 @@ class MemoryStore:
             try:
                 yield
             finally:
+                self._limiter.pass_on()
+                self._hint(Topic.QUEUE, self._limiter.told())
                 changed, self._rows.changed = self._rows.changed, []
                 signals, self._hints = self._hints, []
                 if self.hub.listened:
@@ -211,6 +221,17 @@ class MemoryStore:
                     )
         if signals:
             self.hub.publish(signals)
+
+    def _wait(self, queue: str, tasks: Sequence[str] | None, now: int) -> int | None:
+        """Microseconds until a job of a queue may start; None: that cannot be said."""
+        least = self._limiter.wait(queue, now)
+        if least is None:
+            return None
+        if self._rows.ready.first([queue], tasks) is not None:
+            return least
+        found = (self._rows.waiting.first([queue], tasks), self._limiter.first_wake(queue))
+        due = min((at for at in found if at is not None), default=None)
+        return None if due is None else max(0, due - now, least)
 
     def _hint(self, topic: Topic, keys: Sequence[str]) -> None:
         self._hints += [Signal(topic, key) for key in keys]
@@ -225,12 +246,17 @@ class MemoryStore:
             if job.schedule is not None and job.tick is not None
         }
         ticks = {pair: self._rows.of_tick(*pair) for pair in pairs}
+        turns = {
+            (job.queue, job.fair_key, job.priority) for job in jobs if job.fair_key is not None
+        }
+        last = {key: self._rows.last_turn(key) for key in turns}
         plan = insertion.plan(
             jobs,
             now,
             known=self._rows,
             holders={key: self._holder(key) for key in keys},
             ticks={pair: job_id for pair, job_id in ticks.items() if job_id is not None},
+            last={key: rank for key, rank in last.items() if rank is not None},
         )
         # First: what cannot be encoded changes nothing.
         rows = [encode(row) for row in plan.rows]

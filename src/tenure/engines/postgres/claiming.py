@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from tenure.core.fair import FairKey, Turns
 from tenure.core.job import JobRow
+from tenure.core.limits import Candidate, Gate, Limits
 from tenure.core.states import State
-from tenure.engines.postgres.arrays import Texts
+from tenure.engines.postgres import limiting, rows
+from tenure.engines.postgres.arrays import Bigints, Texts
 from tenure.engines.postgres.floors import Floors, Lane
 from tenure.engines.postgres.rows import to_row
 from tenure.engines.postgres.steps import Ask, Effects, Rows, Steps
@@ -19,6 +22,9 @@ from tenure.engines.protocol import Arm, Claim
 
 _SLACK = 32
 """How many candidates more than wanted a claim looks at, in case others take some of them now."""
+
+_SPARE = 100
+"""The same for limited queues, where some may have to be blocked."""
 
 _PAUSES = 3
 """How often a claim that found nothing but locked jobs looks again."""
@@ -98,10 +104,11 @@ def claim(out: Effects, claim: Claim, floors: Floors) -> Steps[list[JobRow]]:
     if claim.limit <= 0:
         return []
     queues = tuple(dict.fromkeys(claim.queues))
+    limited = yield from limiting.lock(queues)
+    now = (yield from rows.clock(out)) if limited else 0
     if Arm.PROMOTE in claim.arms:
-        asked = {"queues": list(queues), "most": claim.limit, "now": out.now}
-        for job_id, queue in (yield Ask("promote", asked)):
-            out.changes.append((job_id, queue, State.PENDING, True))
+        yield from _promote(out, queues, claim.limit)
+        yield from limiting.wake(out, limited, claim.limit, now)
     if Arm.EXPIRED in claim.arms:
         yield from expire(out, queues, claim.limit)
     taken: list[JobRow] = []
@@ -112,18 +119,118 @@ def claim(out: Effects, claim: Claim, floors: Floors) -> Steps[list[JobRow]]:
     paused = {row[0] for row in (yield Ask("paused_queues"))}
     moving = tuple(queue for queue in queues if queue not in paused)
     room = Room(claim.limit - len(taken), claim.room)
+    limited = {queue: given for queue, given in limited.items() if queue in moving}
+    if Arm.LAPSED in claim.arms and room.left and limited:
+        yield from _free_slots(out, claim, limited, room.left)
     if Arm.LAPSED in claim.arms and room.left and moving:
         taken += yield from _take_lapsed(out, claim, moving, room)
-    if Arm.DUE in claim.arms and room.left and moving:
+    if Arm.DUE in claim.arms and room.left and limited:
+        taken += yield from _take_limited(out, claim, moving, limited, room, now)
+    elif Arm.DUE in claim.arms and room.left and moving:
         taken += yield from _take_due(out, claim, moving, room, floors)
     return taken
+
+
+def _promote(out: Effects, queues: Sequence[str], limit: int) -> Steps[None]:
+    asked = {"queues": list(queues), "most": limit, "now": out.now}
+    takers: list[tuple[int, str, FairKey]] = []
+    last: dict[FairKey, int] = {}
+    for job_id, queue, fair_key, priority, available_at, rank in (yield Ask("promote", asked)):
+        out.changes.append((job_id, queue, State.PENDING, True))
+        if fair_key is not None:
+            key = (queue, fair_key, priority)
+            takers.append((available_at, job_id, key))
+            if rank is not None:
+                last[key] = rank
+    if takers:
+        turns = Turns(last)
+        ranks = {i: turns.rank(key, due, key[2]) for due, i, key in sorted(takers)}
+        yield Ask("take_turns", {"ids": Texts(ranks), "ranks": Bigints(ranks.values())})
+
+
+def _free_slots(
+    out: Effects, claim: Claim, limited: Mapping[str, Limits], limit: int
+) -> Steps[None]:
+    """Take back lapsed jobs that hold slots, and that the claim may not have itself."""
+    asked = {
+        "queues": [queue for queue, given in limited.items() if given.hold],
+        "tasks": None if claim.tasks is None else list(claim.tasks),
+        "ids": list(claim.ids) or None,
+        "most": limit,
+        "now": out.now,
+    }
+    if asked["queues"]:
+        yield from rows.take_back(out, (yield Ask("lock_lapsed_others", asked)))
+
+
+def _take_limited(
+    out: Effects,
+    claim: Claim,
+    queues: Sequence[str],
+    limited: Mapping[str, Limits],
+    room: Room,
+    now: int,
+) -> Steps[list[JobRow]]:
+    """Due jobs that the limits let through; those that they do not are blocked, up to a number."""
+    room = room.within((yield from limiting.rooms(limited, now)))
+    gate = Gate(limited, now)
+    taken: list[JobRow] = []
+    tried: set[str] = set()
+    while room.left and not gate.closed:
+        candidates = yield from _limited_candidates(out, claim, queues, room)
+        candidates = [candidate for candidate in candidates if candidate.id not in tried]
+        yield from limiting.inform(gate, candidates)
+        seen = len(gate.parked)
+        admitted: dict[str, Candidate] = {}
+        left = Room(room.left, room.of_queue)
+        for candidate in candidates:
+            if not left.left or gate.closed:
+                break
+            if left.of(candidate.queue) and gate.admit(candidate):
+                left.use_one(candidate.queue)
+                admitted[candidate.id] = candidate
+        yield from limiting.park(out, gate.parked[seen:])
+        if not admitted and len(gate.parked) == seen:
+            break
+        tried.update(admitted)
+        values = {"owner": claim.owner, "lease": claim.lease, "now": out.now}
+        found = (yield Ask("take_due", values | {"ids": list(admitted)})) if admitted else []
+        given = {values[0]: to_row(values) for values in found}
+        room.use(given.values())
+        taken += [given[job_id] for job_id in admitted if job_id in given]
+        for job_id in admitted.keys() - given.keys():
+            gate.withdraw(admitted[job_id])
+    yield from limiting.close(gate, limited)
+    return taken
+
+
+def _limited_candidates(
+    out: Effects, claim: Claim, queues: Sequence[str], room: Room
+) -> Steps[list[Candidate]]:
+    """The first due jobs, some more than there is room for."""
+    if claim.ids:
+        tasks = None if claim.tasks is None else list(claim.tasks)
+        asked = {"ids": list(claim.ids), "queues": list(queues), "tasks": tasks, "now": out.now}
+        return [Candidate(*values) for values in (yield Ask("limited_by_id", asked))]
+    lanes = yield from _lanes([queue for queue in queues if room.of(queue)], claim.tasks)
+    values = {
+        "lane_queues": [queue for queue, _ in lanes],
+        "lane_tasks": [task for _, task in lanes],
+        "reach": room.left + _SPARE,
+        "now": out.now,
+    }
+    return [Candidate(*values) for values in (yield Ask("limited_candidates", values))]
 
 
 def expire(out: Effects, queues: Iterable[str], limit: int) -> Steps[list[str]]:
     """Expire up to `limit` overdue jobs of these queues; their ids, the first ones first."""
     asked = {"queues": list(dict.fromkeys(queues)), "most": limit, "now": out.now}
-    ids = [row[0] for row in (yield Ask("expire", asked))]
-    out.changes += [(job_id, "", State.EXPIRED, False) for job_id in ids]
+    ids = []
+    for job_id, queue, key, ready in (yield Ask("expire", asked)):
+        ids.append(job_id)
+        out.changes.append((job_id, "", State.EXPIRED, False))
+        if ready and key is not None:
+            out.freed[queue, key] += 1
     return ids
 
 
@@ -132,20 +239,26 @@ class Room:
 
     def __init__(self, left: int, of_queue: Mapping[str, int]) -> None:
         self.left = left
-        self._of_queue = dict(of_queue)
+        self.of_queue = dict(of_queue)
 
     def of(self, queue: str) -> int:
         """How many more of this queue."""
-        return max(0, min(self.left, self._of_queue.get(queue, self.left)))
+        return max(0, min(self.left, self.of_queue.get(queue, self.left)))
+
+    def within(self, rooms: Mapping[str, int]) -> Room:
+        """The same, but for queues that have even less room."""
+        of_queue = self.of_queue
+        less = {queue: min(room, of_queue.get(queue, room)) for queue, room in rooms.items()}
+        return Room(self.left, of_queue | less)
 
     @property
     def uneven(self) -> bool:
         """Whether a queue may have less room than the claim."""
-        return bool(self._of_queue)
+        return bool(self.of_queue)
 
     def first(self, candidates: Iterable[Sequence[Any]]) -> list[str]:
         """The first ones of (place, id, queue) that there is room for."""
-        left, of_queue, ids = self.left, dict(self._of_queue), []
+        left, of_queue, ids = self.left, dict(self.of_queue), []
         for _, job_id, queue in candidates:
             if left <= 0:
                 break
@@ -159,9 +272,13 @@ class Room:
     def use(self, rows: Iterable[JobRow]) -> None:
         """These were taken."""
         for row in rows:
-            self.left -= 1
-            if row.queue in self._of_queue:
-                self._of_queue[row.queue] -= 1
+            self.use_one(row.queue)
+
+    def use_one(self, queue: str) -> None:
+        """One of this queue was taken."""
+        self.left -= 1
+        if queue in self.of_queue:
+            self.of_queue[queue] -= 1
 
 
 def _take_lapsed(

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from functools import lru_cache
+from typing import Any, NamedTuple, Protocol
 
 import psycopg
 from psycopg.rows import tuple_row
 
+from tenure.engines.callers import kind_of
 from tenure.engines.postgres.steps import Rows
 from tenure.errors import ConfigurationError
 
 Values = Mapping[str, Any]
 _IDLE = psycopg.pq.TransactionStatus.IDLE
+_NAMED = re.compile(r"%\((\w+)\)s")
 
 
 class Driver(Protocol):
     """Runs statements on a connection of the caller, blocking."""
+
+    @property
+    def session(self) -> object:
+        """What stands for the session as long as that lasts."""
+        ...
+
+    @property
+    def closed(self) -> bool: ...
 
     @property
     def begun(self) -> bool:
@@ -35,6 +47,12 @@ class AsyncDriver(Protocol):
     """The same for a connection that is awaited."""
 
     @property
+    def session(self) -> object: ...
+
+    @property
+    def closed(self) -> bool: ...
+
+    @property
     def begun(self) -> bool: ...
 
     @property
@@ -43,16 +61,36 @@ class AsyncDriver(Protocol):
     async def run(self, text: str, values: Values, many: Sequence[Values] | None) -> Rows: ...
 
 
-def driver_of(connection: object) -> PsycopgDriver | AsyncPsycopgDriver:
-    """The driver of a connection. Raises `ConfigurationError` saying which ones there are."""
+def driver_of(connection: Any) -> Driver:
+    """The driver of a connection that blocks. Raises `ConfigurationError` for any other."""
     if isinstance(connection, psycopg.Connection):
         return PsycopgDriver(connection)
+    if isinstance(connection, psycopg.AsyncConnection) or _is_asyncpg(connection):
+        raise ConfigurationError(
+            f"this blocks, but is over the awaited {kind_of(connection)}; give the "
+            f"AsyncConnection or AsyncSession itself"
+        )
+    raise _unknown(connection)
+
+
+def async_driver_of(connection: Any) -> AsyncDriver:
+    """The driver of a connection that is awaited. Raises `ConfigurationError` for any other."""
     if isinstance(connection, psycopg.AsyncConnection):
         return AsyncPsycopgDriver(connection)
-    kind = f"{type(connection).__module__}.{type(connection).__qualname__}"
-    raise ConfigurationError(
+    if _is_asyncpg(connection):
+        return AsyncpgDriver(connection)
+    raise _unknown(connection)
+
+
+def _is_asyncpg(connection: object) -> bool:
+    return any(base.__module__.partition(".")[0] == "asyncpg" for base in type(connection).__mro__)
+
+
+def _unknown(connection: object) -> ConfigurationError:
+    return ConfigurationError(
         f"this service keeps its jobs in PostgreSQL, so the connection must be a "
-        f"psycopg.Connection or psycopg.AsyncConnection, not {kind}"
+        f"psycopg.Connection, a psycopg.AsyncConnection, an asyncpg.Connection, or one of "
+        f"SQLAlchemy or Django over these, not {kind_of(connection)}"
     )
 
 
@@ -61,6 +99,14 @@ class PsycopgDriver:
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self._connection = connection
+
+    @property
+    def session(self) -> object:
+        return self._connection
+
+    @property
+    def closed(self) -> bool:
+        return self._connection.closed
 
     @property
     def begun(self) -> bool:
@@ -89,6 +135,14 @@ class AsyncPsycopgDriver:
         self._connection = connection
 
     @property
+    def session(self) -> object:
+        return self._connection
+
+    @property
+    def closed(self) -> bool:
+        return self._connection.closed
+
+    @property
     def begun(self) -> bool:
         return not self._connection.autocommit or not self.over
 
@@ -104,3 +158,56 @@ class AsyncPsycopgDriver:
                 return []
             await cursor.execute(text, values)
             return await cursor.fetchall() if cursor.description else []
+
+
+class Numbered(NamedTuple):
+    """A statement with places for its values, as asyncpg takes it, and their names in order."""
+
+    text: str
+    names: tuple[str, ...]
+
+    def placed(self, values: Values) -> tuple[Any, ...]:
+        return tuple(values[name] for name in self.names)
+
+
+@lru_cache(maxsize=256)
+def numbered(text: str) -> Numbered:
+    """A statement of psycopg's style, `%(name)s`, in PostgreSQL's own, `$1`."""
+    names = tuple(dict.fromkeys(_NAMED.findall(text)))
+    places = {name: f"${place}" for place, name in enumerate(names, 1)}
+    return Numbered(_NAMED.sub(lambda match: places[match[1]], text), names)
+
+
+class AsyncpgDriver:
+    """asyncpg, known by what its connections and the proxies of its pools can do."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    @property
+    def session(self) -> object:
+        # The proxy of a pool is a new one each time; what it stands for stays.
+        return getattr(self._connection, "_con", self._connection)
+
+    @property
+    def closed(self) -> bool:
+        try:
+            return bool(self._connection.is_closed())
+        except Exception:  # a proxy that went back to its pool refuses to answer
+            return True
+
+    @property
+    def begun(self) -> bool:
+        return not self.over
+
+    @property
+    def over(self) -> bool:
+        return self.closed or not self._connection.is_in_transaction()
+
+    async def run(self, text: str, values: Values, many: Sequence[Values] | None) -> Rows:
+        statement = numbered(text)
+        if many is not None:
+            await self._connection.executemany(statement.text, map(statement.placed, many))
+            return []
+        rows = await self._connection.fetch(statement.text, *statement.placed(values))
+        return [tuple(row) for row in rows]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+import weakref
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableSet, Sequence
 from contextlib import asynccontextmanager
 from typing import Self, TypeVar
 
@@ -14,7 +15,7 @@ import psycopg
 
 from tenure.clock import SYSTEM_CLOCK, Clock
 from tenure.core.event import EventFilter, NewEvent, StoredEvent
-from tenure.core.fleet import Inspection, QueueSettings, WorkerInfo
+from tenure.core.fleet import Inspection, QueueChange, QueueSettings, WorkerInfo
 from tenure.core.identity import Reservation
 from tenure.core.insertion import Inserted
 from tenure.core.job import JobRow, NewJob, check_payload
@@ -32,9 +33,9 @@ from tenure.core.query import (
     Swept,
 )
 from tenure.core.schedule import Fired, Schedule, ScheduleChange, Tick
+from tenure.engines.callers import AsyncCaller, caller_of
 from tenure.engines.postgres import (
     claiming,
-    drivers,
     fleet,
     health,
     history,
@@ -44,6 +45,7 @@ from tenure.engines.postgres import (
     queries,
     schedules,
 )
+from tenure.engines.postgres.direct import DirectInserts
 from tenure.engines.postgres.handle import Handle, Work
 from tenure.engines.postgres.joined import AsyncJoinedTransaction, JoinedTransaction, Store
 from tenure.engines.postgres.link import translated
@@ -83,6 +85,8 @@ class PostgresEngine:
         self._sender = secrets.token_hex(8)
         self._pid = 0
         self._handle: Handle | None = None
+        self._proven: MutableSet[object] = weakref.WeakSet()
+        self._direct = self._new_direct()
 
     @property
     def traits(self) -> Traits:
@@ -97,6 +101,7 @@ class PostgresEngine:
         """See `Engine.side`. Hears at once what this one writes, and the other way round."""
         other = PostgresEngine(self._place, clock=self._clock)
         other._hub, other._sender = self._hub, self._sender
+        other._direct = other._new_direct()
         return other
 
     async def __aenter__(self) -> Self:
@@ -113,6 +118,8 @@ class PostgresEngine:
 
     async def __aexit__(self, *exc: object) -> None:
         handle, self._handle = self._handle, None
+        if self._direct.in_use:
+            await asyncio.to_thread(self._direct.close)
         if handle is not None and self._pid == os.getpid():
             if handle.loop is asyncio.get_running_loop():
                 await handle.close()
@@ -225,9 +232,9 @@ class PostgresEngine:
         chosen = where or Filter()
         return await self._apart("prune", lambda out: operating.prune_jobs(before, chosen, limit))
 
-    async def configure(self, settings: QueueSettings) -> None:
+    async def configure(self, change: QueueChange) -> QueueSettings:
         """See `Engine.configure`."""
-        await self._apart("configure", lambda out: fleet.configure(out, settings))
+        return await self._whole("configure", lambda out: fleet.configure(out, change))
 
     async def inspect(self, *, now: int | None = None) -> Inspection:
         """See `Engine.inspect`."""
@@ -281,37 +288,57 @@ class PostgresEngine:
         return await self._apart("read", lambda out: history.read(where, after, limit))
 
     def join(self, connection: object) -> JoinedTransaction | AsyncJoinedTransaction:
-        """See `Engine.join`: on a `psycopg.Connection`, or a `psycopg.AsyncConnection`, awaited.
+        """See `Engine.join`: on what `engines.callers` knows, over psycopg 3 or asyncpg.
 
         Works on an engine that is not open, too: it uses the caller's connection only. That there
-        is a transaction is checked by the operations.
+        is a transaction, and to which database, is checked by the operations.
         """
-        driver = drivers.driver_of(connection)
+        caller = caller_of(connection)
         store = Store(
             self._place,
             self._statements,
             TRAITS.max_payload,
             self._clock.time_us,
             self._publish,
+            None if self._handle is None else self._handle.identity,
+            self._proven,
         )
-        if isinstance(driver, drivers.PsycopgDriver):
-            return JoinedTransaction(driver, store)
-        return AsyncJoinedTransaction(driver, store)
+        if isinstance(caller, AsyncCaller):
+            return AsyncJoinedTransaction(caller, store)
+        return JoinedTransaction(caller, store)
 
     async def notify(self, signals: Iterable[Signal]) -> None:
         """See `Engine.notify`."""
         self._publish(signals)
 
+    def direct(self) -> DirectInserts:
+        """See `engines.optional.Blocking`. Its connections are others, again as many at most."""
+        return self._direct
+
+    def _new_direct(self) -> DirectInserts:
+        return DirectInserts(
+            self._place,
+            self._statements,
+            self._sender,
+            self._clock.time_us,
+            self._publish,
+            TRAITS.max_payload,
+        )
+
     def _publish(self, signals: Iterable[Signal]) -> None:
         """Tell this process and the others; from any thread."""
         told = list(signals)
+        if not told:
+            return
         self._hub.publish(told)
         handle = self._handle
-        if handle is not None and told:
+        if handle is not None and self._pid == os.getpid():
             try:
                 handle.loop.call_soon_threadsafe(handle.tell, told)
+                return
             except RuntimeError:
-                pass  # the loop is closed; a hint may be lost
+                pass  # the loop is closed
+        self._direct.tell(told)
 
     @asynccontextmanager
     async def listen(

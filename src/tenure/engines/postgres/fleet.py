@@ -4,19 +4,39 @@ from __future__ import annotations
 
 import msgspec
 
-from tenure.core.fleet import Flaw, Inspection, QueueSettings, WorkerInfo, findings, flaw_of
+from tenure.core.fleet import (
+    Flaw,
+    Inspection,
+    QueueChange,
+    QueueSettings,
+    WorkerInfo,
+    findings,
+    flaw_of,
+)
 from tenure.core.states import State
-from tenure.engines.postgres import rows
+from tenure.engines.postgres import limiting, rows
 from tenure.engines.postgres.steps import Ask, Effects, Steps
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(WorkerInfo).decode
 
 
-def configure(out: Effects, settings: QueueSettings) -> Steps[None]:
+def configure(out: Effects, change: QueueChange) -> Steps[QueueSettings]:
     """See `Engine.configure`."""
-    yield Ask("configure_queue", {"queue": settings.queue, "paused": settings.paused})
-    out.changes.append(("", settings.queue, State.PENDING, True))
+    yield Ask("ensure_queue", {"queue": change.queue})
+    found = yield Ask("lock_queue", {"queue": change.queue})
+    before = _settings(*found[0])
+    after = change.of(before)
+    values = {"paused": after.paused, "limits": limiting.kept(after.limits)}
+    yield Ask("configure_queue", {"queue": after.queue} | values)
+    if before.limits.of_keys != after.limits.of_keys:
+        yield from limiting.unblock_all(after.queue)
+    out.changes.append(("", after.queue, State.PENDING, True))
+    return after
+
+
+def _settings(queue: str, paused: bool, limits: str | None) -> QueueSettings:
+    return QueueSettings(queue, paused, limiting.read(limits))
 
 
 def inspect(out: Effects) -> Steps[Inspection]:
@@ -36,7 +56,7 @@ def inspect(out: Effects) -> Steps[Inspection]:
         )
         if flaw is not None:
             flawed.setdefault(flaw, []).append(job_id)
-    settings = [QueueSettings(queue, paused) for queue, paused in (yield Ask("queue_settings"))]
+    settings = [_settings(*values) for values in (yield Ask("queue_settings"))]
     living: list[tuple[str, int]] = yield Ask("living_tasks")
     return Inspection(findings(flawed), tuple(settings), dict(living))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 import psycopg
@@ -12,8 +12,9 @@ from psycopg import errors
 from tenure.core.insertion import Inserted
 from tenure.core.job import NewJob
 from tenure.core.lease import Beat, Extension
+from tenure.core.limits import Key
 from tenure.core.outcomes import Settled, Settlement
-from tenure.engines.postgres import inserting, migrating, settling
+from tenure.engines.postgres import inserting, limiting, migrating, settling
 from tenure.engines.postgres.arrays import Texts
 from tenure.engines.postgres.floors import Floors
 from tenure.engines.postgres.flow import Flow
@@ -21,7 +22,7 @@ from tenure.engines.postgres.link import CONFLICTS, STALE, TRIES, Link, translat
 from tenure.engines.postgres.place import Place, PlacedStatements
 from tenure.engines.postgres.pool import Pool
 from tenure.engines.postgres.signalling import Ear, Mouth
-from tenure.engines.postgres.steps import Ask, Effects, Steps
+from tenure.engines.postgres.steps import Ask, Effects, Identity, Steps
 from tenure.engines.signals import SignalHub
 from tenure.errors import EngineUnavailable, TenureError
 
@@ -55,6 +56,8 @@ class Handle:
         self._ear = Ear(place, statements, hub, sender)
         self.tell = self._mouth.tell
         self.floors = Floors()
+        self.identity: Identity | None = None
+        """Which database it is; None if the server does not tell."""
 
     async def open(self) -> None:
         """Make the first connection and check the schema."""
@@ -63,6 +66,7 @@ class Handle:
             try:
                 async with self._pool.link(self._deadline()) as link:
                     await migrating.check(link, self._place)
+                    self.identity = await _identity(link)
             except psycopg.Error as error:
                 raise translated(error, "open", self._place) from error
 
@@ -152,9 +156,15 @@ class Handle:
                     raise
                 raise translated(error, name, self._place) from error
             else:
+                await self._pass_on(name, out.freed, now)
                 self._told(out)
                 return answer
         raise AssertionError("the last turn returns or raises")
+
+    async def _pass_on(self, name: str, freed: Mapping[Key, int], now: int | None) -> None:
+        """Give the slots that an operation has freed to whoever waits for them."""
+        if freed:
+            await self._attempt(name, lambda out: limiting.pass_on(out, freed), now, True)
 
     async def _once(self, link: Link, steps: Steps[T], whole: bool) -> T:
         try:
@@ -195,6 +205,14 @@ class Handle:
         items = [item for call in calls for item in call]
         answers = await self._attempt("settle", lambda o: settling.settle(o, items), now, False)
         return _parted(answers, calls)
+
+
+async def _identity(link: Link) -> Identity | None:
+    try:
+        ((server, database),) = await link.ask(Ask("database"))
+    except errors.InsufficientPrivilege:
+        return None
+    return server, database
 
 
 def _parted(answers: Sequence[Answer], calls: list[Sequence[Item]]) -> list[list[Answer]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tenure.core.fleet import Finding
-from tenure.engines.postgres.place import Place
+from tenure.engines.postgres.place import Place, schema_version
 from tenure.engines.postgres.steps import Ask, Steps
 
 SKEW = 5_000_000
@@ -14,6 +14,15 @@ SKEW = 5_000_000
 
 DEAD_ALARM = 100_000
 """Dead rows, if they are more than twice as many as live ones."""
+
+INDEX_ALARM = 100 * 1024 * 1024
+"""Bytes of an index, if they are more than ten times what its rows need."""
+
+_ENTRY = 150
+"""Bytes of an index for one row, with names of ordinary length."""
+
+MAINTAINED = 150_000
+"""The oldest version of the server that still gets fixes."""
 
 _SHOWN = 5
 _TABLES = ("jobs", "finished")
@@ -26,19 +35,30 @@ _INDEXES = tuple(
 def examine(place: Place, host_now: int, *, ours: bool) -> Steps[list[Finding]]:
     """What the server says of itself and of our tables. `ours`: no pooler is in between."""
     found = [*_server((yield Ask("server"))[0], host_now), *_pooler(ours)]
+    found += _schema(*(yield Ask("schema_version"))[0])
     jobs = place.compose("{jobs}")
     found += [_transaction(*row) for row in (yield Ask("open_transactions", {"jobs": jobs}))]
     found += _prepared([row[0] for row in (yield Ask("prepared_transactions"))])
     tables = {"tables": [place.compose("{" + name + "}") for name in _TABLES]}
     for row in (yield Ask("table_health", tables)):
         found += _table(*row)
-    found += _indexes(dict((yield Ask("index_health", tables))), place)
+    indexes = yield Ask("index_health", tables)
+    found += _indexes({name: works for name, works, _, _ in indexes}, place)
+    for name, _, size, rows in indexes:
+        found += _index(name, size, rows)
     found += _misplaced([row[0] for row in (yield Ask("misplaced"))])
     return found
 
 
 def _server(row: tuple[Any, ...], host_now: int) -> Iterator[Finding]:
-    _, autovacuum, fsync, pages, commit, standby, now = row
+    version, autovacuum, fsync, pages, commit, standby, now = row
+    if version < MAINTAINED:
+        yield Finding(
+            "server-old",
+            f"PostgreSQL {version // 10_000} gets no fixes any more",
+            f"upgrade the server to PostgreSQL {MAINTAINED // 10_000} or newer",
+            problem=False,
+        )
     if standby:
         yield Finding(
             "server-read-only",
@@ -72,6 +92,17 @@ def _server(row: tuple[Any, ...], host_now: int) -> Iterator[Finding]:
             f"the server's clock is {abs(now - host_now) / 1e6:.0f} s {ahead} this host's; jobs "
             "and leases go by the server's",
             "synchronise both clocks: times that users give are those of their hosts",
+            problem=False,
+        )
+
+
+def _schema(version: int, needed: int) -> Iterator[Finding]:
+    if version > schema_version():
+        yield Finding(
+            "schema-newer",
+            f"the schema has version {version}, and this library knows {schema_version()}; the "
+            f"schema works with libraries that know {needed}",
+            "upgrade the libraries that are older than the schema",
             problem=False,
         )
 
@@ -139,6 +170,16 @@ def _indexes(found: dict[str, bool], place: Place) -> Iterator[Finding]:
             "index-missing",
             f"indexes are missing or invalid: {', '.join(missing + broken)}",
             "`tenure migrate --sql` prints how they are made; drop an invalid one first",
+        )
+
+
+def _index(name: str, size: int, rows: int) -> Iterator[Finding]:
+    if rows >= 0 and size > max(INDEX_ALARM, 10 * _ENTRY * rows):
+        yield Finding(
+            "index-bloated",
+            f"the index {name} has {size // 1_000_000} MB for {rows} rows",
+            f"look for open transactions; then REINDEX INDEX CONCURRENTLY ... {name}",
+            problem=False,
         )
 
 

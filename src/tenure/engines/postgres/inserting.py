@@ -11,7 +11,7 @@ from tenure.core.identity import Holder, Reservation
 from tenure.core.insertion import Inserted, TickKey
 from tenure.core.job import JobRow, NewJob, new_row
 from tenure.core.states import State
-from tenure.engines.postgres import rows
+from tenure.engines.postgres import limiting, rows
 from tenure.engines.postgres.arrays import Bigints, Blobs, Doubles, Integers, Texts, sparse
 from tenure.engines.postgres.rows import to_row
 from tenure.engines.postgres.steps import Ask, Effects, Steps
@@ -24,7 +24,7 @@ _FAR = 10**15
 """Microseconds, about 30 years: only what lies further ahead may lead past the calendar."""
 _PLAIN: Mapping[str, type[list[Any]]] = {
     **dict.fromkeys("id task queue codec retry tags headers metadata".split(), Texts),
-    **dict.fromkeys("description actor".split(), Texts),
+    **dict.fromkeys("description actor concurrency_key rate_key".split(), Texts),
     **dict.fromkeys("priority max_attempts max_lapses max_interruptions".split(), Integers),
     **dict.fromkeys("delay run_at expires_in expires_at".split(), Bigints),
     "payload": Blobs,
@@ -46,8 +46,9 @@ def check(jobs: Iterable[NewJob], most: int, about_now: int) -> None:
 
 
 def is_plain(job: NewJob) -> bool:
-    """Whether nothing but its id decides if a job is new."""
-    return job.unique_key is None and (job.schedule is None or job.tick is None)
+    """Whether nothing but its id decides if a job is new, and nobody else where it stands."""
+    alone = job.unique_key is None and job.fair_key is None
+    return alone and (job.schedule is None or job.tick is None)
 
 
 def insert_plain(out: Effects, jobs: Sequence[NewJob]) -> Steps[set[str]]:
@@ -81,12 +82,15 @@ def insert(out: Effects, jobs: Sequence[NewJob]) -> Steps[list[Inserted]]:
     known = yield Ask("known_ids", {"ids": [job.id for job in jobs]})
     keys = {job.unique_key for job in jobs if job.unique_key is not None}
     held = yield from holders(keys)
+    turns = {(job.queue, job.fair_key, job.priority) for job in jobs if job.fair_key is not None}
+    last = yield from limiting.last_turns(turns)
     plan = insertion.plan(
         jobs,
         now,
         known={row[0] for row in known},
         holders=held,
         ticks=(yield from _jobs_of_ticks(jobs)),
+        last=last,
     )
     if plan.updates:
         twins = {holder.twin.id: holder.twin for holder in held.values() if holder.twin is not None}

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableSet, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
 
 from tenure.core.insertion import Inserted
 from tenure.core.job import JobRow, NewJob
 from tenure.core.outcomes import Settled, Settlement, Verdict
+from tenure.engines.callers import AsyncCaller, Caller, Given
 from tenure.engines.postgres import inserting, settling
-from tenure.engines.postgres.drivers import AsyncDriver, Driver
+from tenure.engines.postgres.drivers import AsyncDriver, Driver, async_driver_of, driver_of
 from tenure.engines.postgres.link import summary
 from tenure.engines.postgres.place import Place, PlacedStatements
-from tenure.engines.postgres.steps import Again, Ask, Effects, Steps
+from tenure.engines.postgres.steps import Again, Ask, Effects, Identity, Steps
 from tenure.engines.protocol import Signal
 from tenure.errors import ConfigurationError, EngineUnavailable, LeaseLost, TenureError
 
@@ -37,13 +38,19 @@ class Store(NamedTuple):
     max_payload: int
     about_now: Callable[[], int]
     publish: Callable[[Iterable[Signal]], None]
+    identity: Identity | None
+    """Which database it is in; None if the engine has not been open yet."""
+    proven: MutableSet[object]
+    """Connections of callers that are known to be to it."""
 
 
 class _Joining:
     """What the blocking and the awaited kind share."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, caller: Caller | AsyncCaller, store: Store) -> None:
         self._store = store
+        self._advice = caller.advice
+        self._after_commit = caller.after_commit
         self._signals: list[Signal] = []
 
     def _inserting(self, jobs: Sequence[NewJob]) -> Work[list[Inserted]]:
@@ -51,11 +58,30 @@ class _Joining:
         return lambda out: inserting.insert(out, jobs)
 
     def _check(self, driver: Driver | AsyncDriver) -> None:
+        if driver.closed:
+            raise ConfigurationError("the connection is closed")
         if not driver.begun:
             raise ConfigurationError(
-                "the connection is not in a transaction, so nothing would be one with yours; begin "
-                "one, as with `connection.transaction()`"
+                f"the connection is not in a transaction, so nothing would be one with yours; "
+                f"{self._advice}"
             )
+
+    def _steps(self, driver: Driver | AsyncDriver, work: Work[T], out: Effects) -> Steps[T]:
+        """The work, on a connection that is known to be to the engine's database."""
+        ours, proven = self._store.identity, self._store.proven
+        if ours is not None and driver.session not in proven:
+            if (yield Ask("database")) != [ours]:
+                raise ConfigurationError(
+                    f"the connection is to another database than the one that keeps the jobs of "
+                    f"this service, {self._store.place.shown}"
+                )
+            proven.add(driver.session)
+        return (yield from work(out))
+
+    def _note(self, signals: list[Signal]) -> None:
+        """Tell of them after the commit: by itself where the caller's library says when."""
+        if signals and not self._after_commit(lambda: self._store.publish(signals)):
+            self._signals += signals
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -83,18 +109,21 @@ class _Joining:
             return False
         return isinstance(error, Again) or getattr(error, "sqlstate", None) == _TAKEN
 
-    def _told(self) -> None:
-        signals, self._signals = self._signals, []
-        self._store.publish(signals)
+    def _wake(self, driver: Driver | AsyncDriver | None) -> None:
+        if driver is not None and driver.over:
+            signals, self._signals = self._signals, []
+            self._store.publish(signals)
 
 
 class JoinedTransaction(_Joining):
     """See `engines.protocol.Joined`. Each operation takes effect whole, or leaves the transaction
     as it was: it is done under a savepoint."""
 
-    def __init__(self, driver: Driver, store: Store) -> None:
-        super().__init__(store)
-        self._driver = driver
+    def __init__(self, caller: Caller, store: Store) -> None:
+        super().__init__(caller, store)
+        self._caller = caller
+        # Of a connection of a driver itself it is known now whether it will do.
+        self._driver = driver_of(caller.opened()) if isinstance(caller, Given) else None
 
     def insert(self, jobs: Sequence[NewJob], *, now: int | None = None) -> list[Inserted]:
         """As `Engine.insert`."""
@@ -110,45 +139,45 @@ class JoinedTransaction(_Joining):
 
     def wake(self) -> None:
         """See `Joined.wake`. Does nothing while the transaction is open."""
-        if self._driver.over:
-            self._told()
+        self._wake(self._driver)
 
     def _run(self, work: Work[T], now: int | None) -> T:
-        self._check(self._driver)
+        driver = self._driver = driver_of(self._caller.opened())
+        self._check(driver)
         with self._translated():
             for turn in range(_TRIES):
                 out = Effects(now)
-                self._ask(Ask("begin_step"))
+                self._ask(driver, Ask("begin_step"))
                 try:
-                    answer = self._drive(work(out))
+                    answer = self._drive(driver, self._steps(driver, work, out))
                 except BaseException as error:
-                    self._undo()
+                    self._undo(driver)
                     if self._may_repeat(error, turn):
                         continue
                     raise
-                self._ask(Ask("end_step"))
-                self._signals += out.signals()
+                self._ask(driver, Ask("end_step"))
+                self._note(out.signals())
                 return answer
         raise AssertionError("the last turn returns or raises")
 
-    def _drive(self, steps: Steps[T]) -> T:
+    def _drive(self, driver: Driver, steps: Steps[T]) -> T:
         try:
             ask = next(steps)
             while True:
-                ask = steps.send(self._ask(ask))
+                ask = steps.send(self._ask(driver, ask))
         except StopIteration as end:
             answer: T = end.value
             return answer
         finally:
             steps.close()
 
-    def _ask(self, ask: Ask) -> list[tuple[object, ...]]:
-        return self._driver.run(self._store.statements[ask.name], ask.values, ask.many)
+    def _ask(self, driver: Driver, ask: Ask) -> list[tuple[object, ...]]:
+        return driver.run(self._store.statements[ask.name], ask.values, ask.many)
 
-    def _undo(self) -> None:
+    def _undo(self, driver: Driver) -> None:
         try:
-            self._ask(Ask("undo_step"))
-            self._ask(Ask("end_step"))
+            self._ask(driver, Ask("undo_step"))
+            self._ask(driver, Ask("end_step"))
         except Exception:
             pass  # the connection is gone, and with it the transaction: the first error says so
 
@@ -156,9 +185,10 @@ class JoinedTransaction(_Joining):
 class AsyncJoinedTransaction(_Joining):
     """See `engines.protocol.AsyncJoined`; otherwise as `JoinedTransaction`."""
 
-    def __init__(self, driver: AsyncDriver, store: Store) -> None:
-        super().__init__(store)
-        self._driver = driver
+    def __init__(self, caller: AsyncCaller, store: Store) -> None:
+        super().__init__(caller, store)
+        self._caller = caller
+        self._driver: AsyncDriver | None = None
 
     async def insert(self, jobs: Sequence[NewJob], *, now: int | None = None) -> list[Inserted]:
         """As `Engine.insert`."""
@@ -176,45 +206,45 @@ class AsyncJoinedTransaction(_Joining):
 
     def wake(self) -> None:
         """See `Joined.wake`. Does nothing while the transaction is open."""
-        if self._driver.over:
-            self._told()
+        self._wake(self._driver)
 
     async def _run(self, work: Work[T], now: int | None) -> T:
-        self._check(self._driver)
+        driver = self._driver = async_driver_of(await self._caller.opened())
+        self._check(driver)
         with self._translated():
             for turn in range(_TRIES):
                 out = Effects(now)
-                await self._ask(Ask("begin_step"))
+                await self._ask(driver, Ask("begin_step"))
                 try:
-                    answer = await self._drive(work(out))
+                    answer = await self._drive(driver, self._steps(driver, work, out))
                 except BaseException as error:
-                    await self._undo()
+                    await self._undo(driver)
                     if self._may_repeat(error, turn):
                         continue
                     raise
-                await self._ask(Ask("end_step"))
-                self._signals += out.signals()
+                await self._ask(driver, Ask("end_step"))
+                self._note(out.signals())
                 return answer
         raise AssertionError("the last turn returns or raises")
 
-    async def _drive(self, steps: Steps[T]) -> T:
+    async def _drive(self, driver: AsyncDriver, steps: Steps[T]) -> T:
         try:
             ask = next(steps)
             while True:
-                ask = steps.send(await self._ask(ask))
+                ask = steps.send(await self._ask(driver, ask))
         except StopIteration as end:
             answer: T = end.value
             return answer
         finally:
             steps.close()
 
-    async def _ask(self, ask: Ask) -> list[tuple[object, ...]]:
-        return await self._driver.run(self._store.statements[ask.name], ask.values, ask.many)
+    async def _ask(self, driver: AsyncDriver, ask: Ask) -> list[tuple[object, ...]]:
+        return await driver.run(self._store.statements[ask.name], ask.values, ask.many)
 
-    async def _undo(self) -> None:
+    async def _undo(self, driver: AsyncDriver) -> None:
         try:
-            await self._ask(Ask("undo_step"))
-            await self._ask(Ask("end_step"))
+            await self._ask(driver, Ask("undo_step"))
+            await self._ask(driver, Ask("end_step"))
         except Exception:
             pass  # the connection is gone, and with it the transaction: the first error says so
 

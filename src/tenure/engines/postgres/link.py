@@ -31,7 +31,8 @@ STALE = (errors.FeatureNotSupported, errors.InvalidSqlStatementName)
 """What a prepared statement raises after a change of the schema, or behind a pooler."""
 
 OLDEST_SERVER = 140_000
-_CANCEL_SECONDS = 1.0
+CANCEL_SECONDS = 1.0
+"""How long is waited for a server to take note that nobody waits for its answer."""
 
 
 class Link:
@@ -46,6 +47,8 @@ class Link:
     ) -> None:
         self.connection = connection
         self.ours = True
+        self.given_up = False
+        """Whether it is about to be ended, whatever comes back by it until then."""
         self._statements = statements
         arrays.teach(connection)
         self._cursor = connection.cursor(binary=True)
@@ -63,10 +66,14 @@ class Link:
                     prepare_threshold=None,
                     client_encoding="utf8",
                 )
-                check_server(connection.info.server_version)
-                link = cls(connection, statements)
-                await link._adopt(place)
-                return link
+                try:
+                    check_server(connection.info.server_version)
+                    link = cls(connection, statements)
+                    await link._adopt(place)
+                    return link
+                except BaseException:
+                    await connection.close()
+                    raise
         except TimeoutError:
             raise EngineUnavailable(
                 f"{place.shown} gave no connection within {seconds:.3g} s"
@@ -75,10 +82,7 @@ class Link:
             raise EngineUnavailable(f"{place.shown}: {summary(error)}") from error
 
     async def _adopt(self, place: Place) -> None:
-        # Somewhat later than the caller gives up: who still waits hears of it from us.
-        milliseconds = str(round((place.timeout + _CANCEL_SECONDS) * 1000))
-        values = {"pid": self.connection.info.backend_pid, "timeout": milliseconds}
-        self.ours = bool((await self.ask(Ask("adopt", values)))[0][0])
+        self.ours = bool((await self.ask(adoption(self.connection, place)))[0][0])
         await self.connection.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)
         if self.ours:
             self.connection.prepare_threshold = 0
@@ -96,7 +100,8 @@ class Link:
     def clean(self) -> bool:
         """Whether the next operation may use it."""
         idle = psycopg.pq.TransactionStatus.IDLE
-        return not self.connection.closed and self.connection.info.transaction_status is idle
+        usable = not self.connection.closed and not self.given_up
+        return usable and self.connection.info.transaction_status is idle
 
     async def run(self, steps: Steps[T], *, whole: bool) -> T:
         """Run an operation; `whole` in one transaction, else each statement in its own."""
@@ -148,7 +153,7 @@ class Link:
     async def abandon(self) -> None:
         """Have the server stop what it does, if it can be reached; then end the connection."""
         try:
-            await self.connection.cancel_safe(timeout=_CANCEL_SECONDS)
+            await self.connection.cancel_safe(timeout=CANCEL_SECONDS)
         except Exception:
             pass  # it is ended in any case
         finally:
@@ -156,6 +161,15 @@ class Link:
 
     async def close(self) -> None:
         await self.connection.close()
+
+
+def adoption(
+    connection: psycopg.AsyncConnection[Any] | psycopg.Connection[Any], place: Place
+) -> Ask:
+    """What makes a session ours. The first value of the answer is whether it is."""
+    # Somewhat later than the caller gives up: who still waits hears of it from us.
+    milliseconds = str(round((place.timeout + CANCEL_SECONDS) * 1000))
+    return Ask("adopt", {"pid": connection.info.backend_pid, "timeout": milliseconds})
 
 
 def check_server(version: int) -> None:

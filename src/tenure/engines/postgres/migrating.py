@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
+
+from psycopg import errors
+
 from tenure.engines.postgres.link import Link, no_schema
 from tenure.engines.postgres.place import (
     Place,
@@ -9,8 +14,11 @@ from tenure.engines.postgres.place import (
     migration_texts,
     schema_version,
 )
-from tenure.engines.postgres.steps import Ask
-from tenure.errors import SchemaError
+from tenure.engines.postgres.steps import Ask, Rows
+from tenure.errors import EngineUnavailable, SchemaError
+
+_LOCK_PATIENCE = 0.25
+"""Seconds that a migration waits for a table."""
 
 
 def schema_of(place: Place) -> str:
@@ -20,7 +28,26 @@ def schema_of(place: Place) -> str:
 
 
 async def migrate(place: Place, statements: PlacedStatements) -> int:
-    """Apply what is missing, in one transaction; of several starters the first one does it."""
+    """Apply what is missing, in one transaction; of several starters the first one does it.
+
+    Who waits for a table makes all wait who come after, so it waits for moments only, and tries
+    again within the deadline: workers go on beside a transaction that has jobs locked.
+    """
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + place.timeout
+    while True:
+        try:
+            return await _apply(place, statements)
+        except errors.LockNotAvailable as error:
+            if clock() > deadline:
+                raise EngineUnavailable(
+                    f"migrate: a transaction held tables of {place.shown} for more than "
+                    f"{place.timeout:g} s; `tenure doctor` names it"
+                ) from error
+        await asyncio.sleep(random.uniform(1, 3) * _LOCK_PATIENCE)
+
+
+async def _apply(place: Place, statements: PlacedStatements) -> int:
     link = await Link.open(place, statements, place.timeout)
     try:
         async with link.connection.transaction():
@@ -29,7 +56,9 @@ async def migrate(place: Place, statements: PlacedStatements) -> int:
             ((schema, ours),) = await link.ask(Ask("has_schema", asked))
             if not schema:
                 await link.ask(Ask("create_schema"))
-            found = await _version(link, place) if ours else 0
+            found = _version(await link.ask(Ask("schema_version")), place) if ours else 0
+            patience = str(round(_LOCK_PATIENCE * 1000))
+            await link.ask(Ask("lock_patience", {"milliseconds": patience}))
             for text in migration_texts(place)[found:]:
                 await link.connection.execute(text, prepare=False)
     finally:
@@ -39,12 +68,16 @@ async def migrate(place: Place, statements: PlacedStatements) -> int:
 
 async def check(link: Link, place: Place) -> None:
     """Raise `SchemaError` unless the tables are there and known."""
-    if await _version(link, place) < schema_version():
+    check_version(await link.ask(Ask("schema_version")), place)
+
+
+def check_version(found: Rows, place: Place) -> None:
+    """The same, of what the statement `schema_version` answered."""
+    if _version(found, place) < schema_version():
         raise SchemaError(f"{place.shown} has an older schema; run `tenure migrate` first")
 
 
-async def _version(link: Link, place: Place) -> int:
-    found = await link.ask(Ask("schema_version"))
+def _version(found: Rows, place: Place) -> int:
     if not found:
         raise SchemaError(no_schema(place))
     version, needed = found[0]

@@ -8,11 +8,12 @@ from typing import Any
 import msgspec
 
 from tenure.core import rules
+from tenure.core.fair import fair_key_of, keys_of
 from tenure.core.identity import FREE, Holder, taken_by
 from tenure.core.job import JobRow
 from tenure.core.query import CancelResult, Filter, RequeueResult, Swept
 from tenure.core.states import FINAL, Event, State, check
-from tenure.engines.postgres import rows
+from tenure.engines.postgres import limiting, rows
 from tenure.engines.postgres.claiming import expire
 from tenure.engines.postgres.inserting import holders
 from tenure.engines.postgres.rows import to_row
@@ -28,16 +29,10 @@ def sweep(out: Effects, limit: int) -> Steps[list[Swept]]:
         return []
     queues = [row[0] for row in (yield Ask("overdue_queues"))]
     swept = [Swept(job_id, State.EXPIRED) for job_id in (yield from expire(out, queues, limit))]
-    changed: list[tuple[JobRow, Mapping[str, Any]]] = []
-    for now, *values in (yield Ask("lock_lapsed", {"most": limit, "now": out.now})):
-        row = to_row(values)
-        change = rules.lapse(row, now)
-        settled = rules.settled_values(row.priority, change, now)
-        changed.append((row, settled | dict(rules.revoked_token(row, now))))
-        swept.append(Swept(row.id, change.state))
-    if changed:
-        yield from rows.write(out, changed)
-        out.hints += [row.id for row, _ in changed]
+    lapsed = yield Ask("lock_lapsed", {"most": limit, "now": out.now})
+    swept += yield from rows.take_back(out, lapsed)
+    yield Ask("forget_rates", {"now": out.now})
+    yield from limiting.repair(out, limit)
     return swept
 
 
@@ -103,6 +98,7 @@ def requeue(out: Effects, ids: Sequence[str], payload: bytes | None) -> Steps[Re
     ended = {v[0]: to_row(v) for v in (yield Ask("lock_finished", {"ids": asked}))}
     living = yield from rows.read([job_id for job_id in asked if job_id not in ended])
     held = yield from holders({row.unique_key for row in ended.values() if row.unique_key})
+    turns = yield from limiting.turns(keys_of(ended.values()))
     revived: dict[str, JobRow] = {}
     for job_id in asked:
         row = ended.get(job_id)
@@ -114,7 +110,8 @@ def requeue(out: Effects, ids: Sequence[str], payload: bytes | None) -> Steps[Re
             taken[job_id] = other
             continue
         result["requeued"].append(job_id)
-        values = rules.requeued_values(row, now, payload)
+        rank = turns.rank(fair_key_of(row), now, row.priority)
+        values = rules.requeued_values(row, now, payload, rank)
         revived[job_id] = msgspec.structs.replace(row, **values)
         if row.unique_key is not None:  # of two that have one key the first gets it
             held[row.unique_key] = Holder(revived[job_id])

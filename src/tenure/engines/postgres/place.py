@@ -38,12 +38,14 @@ _OTHERS = {"timeout": "double precision", "payload": "bytea", "result": "bytea"}
 FLAGS = frozenset({"ready", "cancel_requested", "log_success"})
 _RELATIONS = tuple(
     """jobs jobs_pkey jobs_ready jobs_waiting jobs_waiting_lane jobs_overdue jobs_running
-    jobs_unique jobs_tick finished finished_pkey finished_at finished_tick reservations
+    jobs_unique jobs_tick jobs_blocked_slot jobs_blocked_rate jobs_slots jobs_next jobs_turns
+    rates rates_pkey rates_wake finished finished_pkey finished_at finished_tick reservations
     reservations_pkey queues queues_pkey workers workers_pkey schedules schedules_pkey revisions
     revisions_pkey events events_pkey events_of_job tenure_schema tenure_schema_pkey""".split()
 )
 _TABLES = frozenset(
-    "jobs finished reservations queues workers schedules revisions events tenure_schema".split()
+    """jobs finished reservations queues rates workers schedules revisions events
+    tenure_schema""".split()
 )
 
 
@@ -82,7 +84,11 @@ class Place(msgspec.Struct, frozen=True):
 
     def compose(self, text: str) -> str:
         """SQL with the names of this place in it."""
-        return sql.SQL(text).format(**dict(self._parts())).as_string(None)
+        return sql.SQL(text).format(**self.parts()).as_string(None)
+
+    def parts(self) -> dict[str, sql.SQL]:
+        """What stands in braces in our SQL, rendered."""
+        return {name: sql.SQL(part.as_string(None)) for name, part in self._parts()}
 
     def _parts(self) -> Iterator[tuple[str, sql.Composable]]:
         yield "schema", sql.Identifier(self.schema)
@@ -91,6 +97,7 @@ class Place(msgspec.Struct, frozen=True):
             # An index and a constraint stand where their table is, and are named without it.
             names = (self.schema, full) if name in _TABLES else (full,)
             yield name, sql.Identifier(*names)
+            yield f"at_{name}", sql.Identifier(self.schema, full)
         yield "channel", sql.Identifier(self.channel)
         yield "now", _NOW
         yield "columns", _columns()
@@ -105,14 +112,15 @@ class PlacedStatements:
     """The statements of the engine, with the names of one place; composed when first used."""
 
     def __init__(self, place: Place, statements: Statements = STATEMENTS) -> None:
-        self._place = place
         self._statements = statements
+        self._parts = place.parts()
         self._composed: dict[str, str] = {}
 
     def __getitem__(self, name: str) -> str:
         text = self._composed.get(name)
         if text is None:
-            text = self._composed[name] = self._place.compose(self._statements[name])
+            composed = sql.SQL(self._statements[name]).format(**self._parts)
+            text = self._composed[name] = composed.as_string(None)
         return text
 
 
@@ -153,7 +161,7 @@ def schema_version() -> int:
     return len(_MIGRATIONS)
 
 
-_MIGRATIONS = ("0001.sql",)
+_MIGRATIONS = ("0001.sql", "0002.sql")
 _NOW = sql.SQL(
     "coalesce(%(now)s::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)"
 )
@@ -193,6 +201,7 @@ def _settled() -> sql.Composed:
 
 def _expired() -> sql.Composed:
     changed = {"state": sql.SQL("'expired'"), "ready": sql.SQL("false")}
+    changed["blocked"] = sql.SQL("NULL::text")
     return _instead({**changed, "finished_at": sql.Identifier("gone", "now")})
 
 

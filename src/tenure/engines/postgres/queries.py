@@ -9,7 +9,7 @@ from tenure.core.columns import matches_inside
 from tenure.core.identity import Reservation
 from tenure.core.job import JobRow
 from tenure.core.query import SCAN_MAX, Filter, Found, Page, QueueStats
-from tenure.engines.postgres import rows
+from tenure.engines.postgres import limiting, rows
 from tenure.engines.postgres.arrays import Texts
 from tenure.engines.postgres.rows import to_row
 from tenure.engines.postgres.steps import Ask, Effects, Steps
@@ -26,13 +26,32 @@ def get(ids: Sequence[str]) -> Steps[list[JobRow | None]]:
 
 def next_due(out: Effects, queues: Sequence[str], tasks: Sequence[str] | None) -> Steps[int | None]:
     """See `Engine.next_due`."""
-    values: dict[str, Any] = {"queues": Texts(queues), "now": out.now}
+    first, limited = yield from _first_due(out, queues, tasks, limited=False)
+    waits = [first]
+    if limited:
+        given = {
+            q: limiting.read(t) for q, t in (yield Ask("limits_of", {"queues": Texts(limited)}))
+        }
+        now = yield from rows.clock(out)
+        allowed = yield from limiting.waits(given, now)
+        for queue, (least, wake) in allowed.items():
+            first, _ = yield from _first_due(out, [queue], tasks, limited=True)
+            due = min((wait for wait in (first, wake) if wait is not None), default=None)
+            waits.append(None if due is None else max(due, least))
+    return min((wait for wait in waits if wait is not None), default=None)
+
+
+def _first_due(
+    out: Effects, queues: Sequence[str], tasks: Sequence[str] | None, *, limited: bool
+) -> Steps[tuple[int | None, list[str]]]:
+    """When the first job of these queues is due, `limited` or not; which of them are limited."""
+    values: dict[str, Any] = {"queues": Texts(queues), "now": out.now, "limited": limited}
     if tasks is None:
         found = yield Ask("next_due_in_queues", values)
     else:
         found = yield Ask("next_due_in_lanes", values | {"tasks": Texts(tasks)})
-    wait: int | None = found[0][0]
-    return wait
+    ((wait, names),) = found
+    return wait, names
 
 
 def find(where: Filter, page: Page) -> Steps[Found]:

@@ -7,11 +7,15 @@ from typing import Any
 
 import msgspec
 
+from tenure.core import rules
 from tenure.core.columns import from_columns, to_columns
 from tenure.core.job import COLUMNS, JobRow
+from tenure.core.limits import Stand, frees
+from tenure.core.query import Swept
+from tenure.core.states import State
 from tenure.engines.postgres.arrays import Texts
 from tenure.engines.postgres.place import FLAGS
-from tenure.engines.postgres.steps import Again, Ask, Effects, Steps
+from tenure.engines.postgres.steps import Again, Ask, Effects, Rows, Steps
 
 _WIDTH = len(COLUMNS)
 _FLAGS = frozenset(COLUMNS.index(name) for name in FLAGS)
@@ -44,7 +48,37 @@ def write(out: Effects, changed: Sequence[tuple[JobRow, Mapping[str, Any]]]) -> 
         yield Ask("remove_living", {"ids": [row.id for row in ended]})
         yield Ask("insert_finished", many=[to_values(row) for row in ended])
     note(out, rows)
+    left: set[str] = set()
+    for (before, _), after in zip(changed, rows, strict=True):
+        key = frees(_stand(before), _stand(after))
+        if key is not None:
+            out.freed[key] += 1
+        if before.state is State.RUNNING and after.state is not State.RUNNING:
+            left.add(before.queue)
+    if left:
+        for queue, _ in (yield Ask("limits_of", {"queues": Texts(sorted(left))})):
+            out.leave(queue, None)
     return rows
+
+
+def _stand(row: JobRow) -> Stand:
+    return Stand(row.state, row.ready, row.blocked, row.queue, row.concurrency_key)
+
+
+def take_back(out: Effects, found: Rows) -> Steps[list[Swept]]:
+    """Take jobs from holders whose lease ran out; given locked, each after the store's time."""
+    changed: list[tuple[JobRow, Mapping[str, Any]]] = []
+    swept: list[Swept] = []
+    for now, *values in found:
+        row = to_row(values)
+        change = rules.lapse(row, now)
+        settled = rules.settled_values(row.priority, change, now)
+        changed.append((row, settled | dict(rules.revoked_token(row, now))))
+        swept.append(Swept(row.id, change.state))
+    if changed:
+        yield from write(out, changed)
+        out.hints += [row.id for row, _ in changed]
+    return swept
 
 
 def insert_rows(rows: Iterable[JobRow]) -> Steps[None]:

@@ -119,13 +119,18 @@ def _apply(out: Effects, items: Sequence[Settlement], *, asked: bool) -> Steps[s
     if final:
         values = _arrays(final, asked) | {"states": Texts(c.state for _, c in final)}
         states = {item.id: change.state for item, change in final}
-        for (job_id,) in (yield Ask("settle_final", values | {"now": out.now})):
+        for job_id, queue, key, limited in (yield Ask("settle_final", values | {"now": out.now})):
             out.changes.append((job_id, "", states[job_id], False))
+            if limited:
+                out.leave(queue, key)
             applied.add(job_id)
     if pending:
         values = _arrays(pending, asked) | {"delays": Bigints(c.delay for _, c in pending)}
-        for job_id, queue in (yield Ask("settle_pending", values | {"now": out.now})):
+        found = yield Ask("settle_pending", values | {"now": out.now})
+        for job_id, queue, key, limited in found:
             out.changes.append((job_id, queue, State.PENDING, True))
+            if limited:
+                out.leave(queue, key)
             applied.add(job_id)
     return applied
 

@@ -17,7 +17,7 @@ SELECT id FROM {jobs} WHERE id = ANY(%(ids)s::text[])
 UNION ALL SELECT id FROM {finished} WHERE id = ANY(%(ids)s::text[]);
 
 -- name: insert_plain
--- New rows without key and tick, as tenure.core.job.new_row says; the ids of those that are new.
+-- New rows without unique key, tick and turn, as tenure.core.job.new_row says; the ids of those that are new.
 -- That an id is in neither table is asked of one snapshot, so a job that ends meanwhile is seen. If
 -- another inserts the same id at this moment, the statement fails and is run again, which costs all
 -- others less than ON CONFLICT.
@@ -32,24 +32,26 @@ asked AS (
         %(expires_in)s::bigint[], %(expires_at)s::bigint[], %(max_attempts)s::integer[],
         %(max_lapses)s::integer[], %(max_interruptions)s::integer[],
         %(timeout)s::double precision[], %(retry)s::text[], %(tags)s::text[], %(headers)s::text[],
-        %(metadata)s::text[], %(description)s::text[], %(actor)s::text[]
+        %(metadata)s::text[], %(description)s::text[], %(actor)s::text[],
+        %(concurrency_key)s::text[], %(rate_key)s::text[]
     ) AS a (
         id, task, queue, priority, payload, codec, delay, run_at, expires_in, expires_at,
         max_attempts, max_lapses, max_interruptions, timeout, retry, tags, headers, metadata,
-        description, actor
+        description, actor, concurrency_key, rate_key
     )
 )
 INSERT INTO {jobs} (
     id, task, queue, priority, rank, ready, state, token, claims, failures, max_attempts, lapses,
     max_lapses, releases, max_interruptions, available_at, expires_at, timeout, retry,
     cancel_requested, payload, codec, payload_size, created_at, queued_at, tags, headers,
-    metadata, description, actor
+    metadata, description, actor, concurrency_key, rate_key
 )
 SELECT
     id, task, queue, priority, due - priority::bigint * 3600000000, due <= now, 'pending', 0, 0, 0,
     max_attempts, 0, max_lapses, 0, max_interruptions, due,
     CASE WHEN expires_in IS NULL THEN expires_at ELSE now + expires_in END, timeout, retry,
-    false, payload, codec, length(payload), now, due, tags, headers, metadata, description, actor
+    false, payload, codec, length(payload), now, due, tags, headers, metadata, description, actor,
+    concurrency_key, rate_key
 FROM asked
 WHERE (SELECT true FROM {jobs} j WHERE j.id = asked.id) IS NULL
     AND (SELECT true FROM {finished} f WHERE f.id = asked.id) IS NULL
@@ -64,7 +66,8 @@ INSERT INTO {jobs} ({columns}) VALUES ({values});
 INSERT INTO {finished} ({columns}) VALUES ({values});
 
 -- name: claim_due
--- Take up to `most` jobs of these lanes in claim order, if no other arm has work to do first. Looks
+-- Take up to `most` jobs of these lanes in claim order, if no other arm has work to do first, and
+-- none of the queues is limited. Looks
 -- at `reach` candidates, of each lane from its floor on; says how many there were, so that a claim
 -- among many others looks further, and how many microseconds it looked for.
 WITH clock AS MATERIALIZED (SELECT {now} AS now),
@@ -73,7 +76,8 @@ work AS MATERIALIZED (
         %(promote)s AND EXISTS (
             SELECT FROM unnest(%(queues)s::text[]) AS q (queue), clock WHERE clock.now >= (
                 SELECT min(j.available_at) FROM {jobs} j
-                WHERE j.state = 'pending' AND NOT j.ready AND j.queue = q.queue
+                WHERE j.state = 'pending' AND NOT j.ready AND j.blocked IS NULL
+                    AND j.queue = q.queue
             )
         ) OR %(expire)s AND EXISTS (
             SELECT FROM unnest(%(queues)s::text[]) AS q (queue), clock WHERE clock.now >= (
@@ -81,9 +85,15 @@ work AS MATERIALIZED (
                 WHERE j.state = 'pending' AND j.expires_at IS NOT NULL AND j.queue = q.queue
             )
         ) OR %(lapsed)s AND EXISTS (
-            SELECT FROM {jobs} j, clock
-            WHERE j.state = 'running' AND j.queue = ANY(%(queues)s::text[])
-                AND j.lease_until <= clock.now
+            SELECT FROM unnest(%(queues)s::text[]) AS q (queue) CROSS JOIN LATERAL (
+                SELECT FROM {jobs} j
+                WHERE j.state = 'running' AND j.queue = q.queue
+                    AND j.lease_until <= (SELECT now FROM clock)
+                ORDER BY j.task LIMIT 1
+            ) l
+        ) OR EXISTS (
+            SELECT FROM {queues} p
+            WHERE p.queue = ANY(%(queues)s::text[]) AND p.limits IS NOT NULL
         ) AS found
 ),
 lanes AS MATERIALIZED (
@@ -223,12 +233,13 @@ SELECT r.* FROM resumed r ORDER BY r.until, r.id;
 
 -- name: promote
 -- The first jobs of these queues whose time has come may be claimed. What another claim promotes at
--- this moment is left to it.
+-- this moment is left to it. For those that take turns, the last turn of their key as well: the
+-- statement sees the rows as they were before it.
 WITH clock AS MATERIALIZED (SELECT {now} AS now),
 due AS MATERIALIZED (
     SELECT w.id FROM unnest(%(queues)s::text[]) AS q (queue) CROSS JOIN LATERAL (
         SELECT j.id, j.available_at FROM {jobs} j
-        WHERE j.state = 'pending' AND NOT j.ready AND j.queue = q.queue
+        WHERE j.state = 'pending' AND NOT j.ready AND j.blocked IS NULL AND j.queue = q.queue
             AND j.available_at <= (SELECT now FROM clock)
         ORDER BY j.available_at, j.id LIMIT %(most)s::bigint
     ) w
@@ -236,12 +247,37 @@ due AS MATERIALIZED (
 ),
 free AS MATERIALIZED (
     SELECT j.ctid AS place FROM due JOIN {jobs} j ON j.id = due.id
-    WHERE j.state || '' = 'pending' AND NOT j.ready AND j.available_at + 0 <= (SELECT now FROM clock)
+    WHERE j.state || '' = 'pending' AND NOT j.ready AND j.blocked IS NULL
+        AND j.available_at + 0 <= (SELECT now FROM clock)
     ORDER BY j.id FOR NO KEY UPDATE OF j SKIP LOCKED
+),
+promoted AS (
+    UPDATE {jobs} j SET ready = true, queued_at = j.available_at
+    FROM free WHERE j.ctid = free.place
+    RETURNING j.id, j.queue, j.fair_key, j.priority, j.available_at
 )
-UPDATE {jobs} j SET ready = true, queued_at = j.available_at
-FROM free WHERE j.ctid = free.place
-RETURNING j.id, j.queue;
+SELECT p.*, CASE WHEN p.fair_key IS NOT NULL THEN (
+    SELECT max(j.rank) FROM {jobs} j
+    WHERE j.state = 'pending' AND j.fair_key IS NOT NULL AND (j.ready OR j.blocked IS NOT NULL)
+        AND j.queue = p.queue AND j.fair_key = p.fair_key AND j.priority = p.priority
+) END FROM promoted p;
+
+-- name: take_turns
+-- The places of jobs that have become due.
+UPDATE {jobs} j SET rank = a.rank
+FROM unnest(%(ids)s::text[], %(ranks)s::bigint[]) AS a (id, rank) WHERE j.id = a.id;
+
+-- name: last_turns
+-- The highest ranks of these keys of queues, at these priorities, among jobs that are due and wait.
+SELECT a.queue, a.key, a.priority, l.rank
+FROM unnest(%(queues)s::text[], %(keys)s::text[], %(priorities)s::integer[])
+    AS a (queue, key, priority)
+CROSS JOIN LATERAL (
+    SELECT j.rank FROM {jobs} j
+    WHERE j.state = 'pending' AND j.fair_key IS NOT NULL AND (j.ready OR j.blocked IS NOT NULL)
+        AND j.queue = a.queue AND j.fair_key = a.key AND j.priority = a.priority
+    ORDER BY j.rank DESC LIMIT 1
+) l;
 
 -- name: overdue_queues
 -- Every queue that holds a pending job which can expire: a skip scan, one step per queue.
@@ -279,9 +315,8 @@ gone AS (
 ended AS (
     INSERT INTO {finished} ({columns})
     SELECT {expired_columns} FROM gone
-    RETURNING id, expires_at
 )
-SELECT id FROM ended ORDER BY expires_at, id;
+SELECT id, queue, concurrency_key, ready FROM gone ORDER BY expires_at, id;
 
 -- name: extend
 -- Prolong leases that have not run out; the cancel flags of those that were prolonged.
@@ -303,7 +338,7 @@ RETURNING j.id, j.cancel_requested;
 
 -- name: settle_final
 -- End attempts, and with them jobs, where their holder still holds them and the cancel flag does
--- not ask for the other branch; the ids of those that ended.
+-- not ask for the other branch; those that ended, and whether their queue is limited.
 WITH clock AS MATERIALIZED (SELECT {now} AS now),
 held AS MATERIALIZED (
     SELECT a.*, j.ctid AS place FROM unnest(
@@ -326,10 +361,11 @@ gone AS (
 )
 INSERT INTO {finished} ({columns})
 SELECT {settled_columns} FROM gone
-RETURNING id;
+RETURNING id, queue, concurrency_key,
+    queue = ANY(ARRAY(SELECT p.queue FROM {queues} p WHERE p.limits IS NOT NULL));
 
 -- name: settle_pending
--- End attempts whose jobs wait for their next one; the ids and queues of those that do.
+-- End attempts whose jobs wait for their next one; those that do, as for `settle_final`.
 WITH clock AS MATERIALIZED (SELECT {now} AS now),
 held AS MATERIALIZED (
     SELECT a.*, j.ctid AS place, least(clock.now + a.delay, 253402300799999999) AS due
@@ -351,7 +387,8 @@ UPDATE {jobs} j SET
     ready = held.delay = 0, available_at = held.due, queued_at = held.due,
     rank = held.due - j.priority::bigint * 3600000000, finished_at = NULL
 FROM held WHERE j.ctid = held.place
-RETURNING j.id, j.queue;
+RETURNING j.id, j.queue, j.concurrency_key,
+    j.queue = ANY(ARRAY(SELECT p.queue FROM {queues} p WHERE p.limits IS NOT NULL));
 
 -- name: fences
 -- What decides about writes that show a token, for those of them that did not take effect.
@@ -420,7 +457,8 @@ WHERE id = ANY(%(ids)s::text[]) AND state || '' = 'running';
 SELECT pg_sleep(0.01);
 
 -- name: next_due_in_lanes
--- Microseconds until the first job of these queues and tasks is due.
+-- Microseconds until the first job of these queues and tasks is due, paused queues left out, and
+-- limited ones unless asked for; and which of them are limited.
 WITH clock AS MATERIALIZED (SELECT {now} AS now)
 SELECT min(CASE
     WHEN (
@@ -429,12 +467,21 @@ SELECT min(CASE
     ) IS NOT NULL THEN 0
     ELSE (
         SELECT greatest(0, min(j.available_at) - clock.now) FROM {jobs} j
-        WHERE j.state = 'pending' AND NOT j.ready AND j.queue = q.queue AND j.task = t.task
+        WHERE j.state = 'pending' AND NOT j.ready AND j.blocked IS NULL AND j.queue = q.queue
+            AND j.task = t.task
         HAVING min(j.available_at) IS NOT NULL
     )
-END)
+END), ARRAY(
+    SELECT p.queue FROM {queues} p
+    WHERE p.queue = ANY(%(queues)s::text[]) AND p.limits IS NOT NULL AND NOT p.paused
+    ORDER BY p.queue
+)
 FROM clock, unnest(%(queues)s::text[]) AS q (queue), unnest(%(tasks)s::text[]) AS t (task)
-WHERE NOT EXISTS (SELECT FROM {queues} p WHERE p.queue = q.queue AND p.paused);
+WHERE NOT EXISTS (
+    SELECT FROM {queues} p
+    WHERE p.queue = q.queue
+        AND (p.paused OR p.limits IS NOT NULL AND NOT %(limited)s::boolean)
+);
 
 -- name: next_due_in_queues
 -- The same for every task name.
@@ -446,12 +493,20 @@ SELECT min(CASE
     ) IS NOT NULL THEN 0
     ELSE (
         SELECT greatest(0, min(j.available_at) - clock.now) FROM {jobs} j
-        WHERE j.state = 'pending' AND NOT j.ready AND j.queue = q.queue
+        WHERE j.state = 'pending' AND NOT j.ready AND j.blocked IS NULL AND j.queue = q.queue
         HAVING min(j.available_at) IS NOT NULL
     )
-END)
+END), ARRAY(
+    SELECT p.queue FROM {queues} p
+    WHERE p.queue = ANY(%(queues)s::text[]) AND p.limits IS NOT NULL AND NOT p.paused
+    ORDER BY p.queue
+)
 FROM clock, unnest(%(queues)s::text[]) AS q (queue)
-WHERE NOT EXISTS (SELECT FROM {queues} p WHERE p.queue = q.queue AND p.paused);
+WHERE NOT EXISTS (
+    SELECT FROM {queues} p
+    WHERE p.queue = q.queue
+        AND (p.paused OR p.limits IS NOT NULL AND NOT %(limited)s::boolean)
+);
 
 -- name: scan_end
 -- The last of so many jobs before an id, over both tables; nothing, if there are not that many.
@@ -691,12 +746,247 @@ UPDATE {revisions} SET last = last + 1 RETURNING last;
 
 -- name: configure_queue
 -- How a queue is treated from now on.
-INSERT INTO {queues} (queue, paused) VALUES (%(queue)s::text, %(paused)s::boolean)
-ON CONFLICT (queue) DO UPDATE SET paused = EXCLUDED.paused;
+INSERT INTO {queues} (queue, paused, limits)
+VALUES (%(queue)s::text, %(paused)s::boolean, %(limits)s::text)
+ON CONFLICT (queue) DO UPDATE SET paused = EXCLUDED.paused, limits = EXCLUDED.limits;
 
 -- name: queue_settings
 -- All settings that were ever given, by queue.
-SELECT queue, paused FROM {queues} ORDER BY queue;
+SELECT queue, paused, limits FROM {queues} ORDER BY queue;
+
+-- name: ensure_queue
+-- A queue of which nothing was said has the defaults.
+INSERT INTO {queues} (queue, paused) VALUES (%(queue)s::text, false)
+ON CONFLICT (queue) DO NOTHING;
+
+-- name: lock_queue
+-- The settings of a queue, locked.
+SELECT queue, paused, limits FROM {queues} WHERE queue = %(queue)s::text FOR NO KEY UPDATE;
+
+-- name: limits_of
+-- The limits of those of these queues that have any.
+SELECT queue, limits FROM {queues}
+WHERE queue = ANY(%(queues)s::text[]) AND limits IS NOT NULL ORDER BY queue;
+
+-- name: all_limits
+-- The limits of all queues that have any.
+SELECT queue, limits FROM {queues} WHERE limits IS NOT NULL ORDER BY queue;
+
+-- name: lock_limits
+-- The limits of those of these queues that have any. Claims of them take turns here.
+SELECT queue, limits FROM {queues}
+WHERE queue = ANY(%(queues)s::text[]) AND limits IS NOT NULL ORDER BY queue FOR NO KEY UPDATE;
+
+-- name: running_in_queues
+-- How many jobs of these queues run.
+SELECT q.queue, (
+    SELECT count(*) FROM {jobs} j WHERE j.state = 'running' AND j.queue = q.queue
+) FROM unnest(%(queues)s::text[]) AS q (queue);
+
+-- name: slots_taken
+-- How many jobs of these keys run.
+SELECT k.queue, k.key, (
+    SELECT count(*) FROM {jobs} j
+    WHERE j.state = 'running' AND j.concurrency_key IS NOT NULL
+        AND j.queue = k.queue AND j.concurrency_key = k.key
+) FROM unnest(%(queues)s::text[], %(keys)s::text[]) AS k (queue, key);
+
+-- name: limited_candidates
+-- Ready jobs of these lanes in claim order, with the keys that limits ask for.
+WITH clock AS MATERIALIZED (SELECT {now} AS now)
+SELECT c.rank, c.id, l.queue, c.concurrency_key, c.rate_key
+FROM unnest(%(lane_queues)s::text[], %(lane_tasks)s::text[]) AS l (queue, task)
+CROSS JOIN LATERAL (
+    SELECT j.id, j.rank, j.concurrency_key, j.rate_key FROM {jobs} j
+    WHERE j.state = 'pending' AND j.ready AND j.queue = l.queue AND j.task = l.task
+        AND (j.expires_at IS NULL OR j.expires_at > (SELECT now FROM clock))
+    ORDER BY j.rank, j.id LIMIT %(reach)s::bigint
+) c
+ORDER BY c.rank, c.id LIMIT %(reach)s::bigint;
+
+-- name: limited_by_id
+-- The same among these ids only; tasks NULL means every name.
+WITH clock AS MATERIALIZED (SELECT {now} AS now)
+SELECT j.rank, j.id, j.queue, j.concurrency_key, j.rate_key FROM {jobs} j, clock
+WHERE j.id = ANY(%(ids)s::text[]) AND j.state || '' = 'pending' AND j.ready
+    AND (j.expires_at IS NULL OR j.expires_at > clock.now)
+    AND j.queue || '' = ANY(%(queues)s::text[])
+    AND (%(tasks)s::text[] IS NULL OR j.task || '' = ANY(%(tasks)s::text[]))
+ORDER BY j.rank, j.id;
+
+-- name: lock_lapsed_others
+-- Running jobs of these queues whose lease ran out, but for those of these tasks and ids (NULL: of
+-- all), the longest ago first, locked.
+WITH clock AS MATERIALIZED (SELECT {now} AS now)
+SELECT clock.now, {j_columns} FROM {jobs} j, clock
+WHERE j.state = 'running' AND j.lease_until <= clock.now AND j.queue = ANY(%(queues)s::text[])
+    AND NOT (
+        (%(tasks)s::text[] IS NULL OR j.task = ANY(%(tasks)s::text[]))
+        AND (%(ids)s::text[] IS NULL OR j.id = ANY(%(ids)s::text[]))
+    )
+ORDER BY j.lease_until, j.id LIMIT %(most)s::bigint
+FOR UPDATE OF j SKIP LOCKED;
+
+-- name: block
+-- Limits hold these ready jobs back. One that somebody has locked is met again.
+WITH free AS MATERIALIZED (
+    SELECT j.ctid AS place, a.reason
+    FROM unnest(%(ids)s::text[], %(reasons)s::text[]) AS a (id, reason)
+    JOIN {jobs} j ON j.id = a.id
+    WHERE j.state || '' = 'pending' AND j.ready
+    ORDER BY j.id FOR NO KEY UPDATE OF j SKIP LOCKED
+)
+UPDATE {jobs} j SET ready = false, blocked = free.reason FROM free WHERE j.ctid = free.place;
+
+-- name: unblock_queue
+-- All blocked jobs of a queue are to be looked at again.
+UPDATE {jobs} SET ready = true, blocked = NULL
+WHERE id IN (
+    SELECT j.id FROM {jobs} j WHERE j.blocked = 'concurrency' AND j.queue = %(queue)s::text
+    UNION ALL
+    SELECT j.id FROM {jobs} j WHERE j.blocked = 'rate' AND j.queue = %(queue)s::text
+);
+
+-- name: give_slots
+-- The first that wait for a slot of these keys, so many of each task, are ready; passing over those
+-- that somebody has locked. A skip scan, one step per task.
+WITH RECURSIVE lane (queue, key, most, task) AS (
+    SELECT k.queue, k.key, k.most, (
+        SELECT min(j.task) FROM {jobs} j
+        WHERE j.blocked = 'concurrency' AND j.queue = k.queue AND j.concurrency_key = k.key
+    ) FROM unnest(%(queues)s::text[], %(keys)s::text[], %(counts)s::bigint[]) AS k (queue, key, most)
+    UNION ALL
+    SELECT lane.queue, lane.key, lane.most, (
+        SELECT min(j.task) FROM {jobs} j
+        WHERE j.blocked = 'concurrency' AND j.queue = lane.queue AND j.concurrency_key = lane.key
+            AND j.task > lane.task
+    ) FROM lane WHERE lane.task IS NOT NULL
+),
+next AS MATERIALIZED (
+    SELECT c.id FROM lane CROSS JOIN LATERAL (
+        SELECT j.id FROM {jobs} j
+        WHERE j.blocked = 'concurrency' AND j.queue = lane.queue AND j.concurrency_key = lane.key
+            AND j.task = lane.task
+        ORDER BY j.rank, j.id LIMIT lane.most FOR NO KEY UPDATE SKIP LOCKED
+    ) c WHERE lane.task IS NOT NULL
+)
+UPDATE {jobs} j SET ready = true, blocked = NULL FROM next WHERE j.id = next.id
+RETURNING j.id, j.queue;
+
+-- name: give_starts
+-- The same for those that wait until the rate of these keys allows more.
+WITH RECURSIVE lane (queue, key, most, task) AS (
+    SELECT k.queue, k.key, k.most, (
+        SELECT min(j.task) FROM {jobs} j
+        WHERE j.blocked = 'rate' AND j.queue = k.queue AND j.rate_key = k.key
+    ) FROM unnest(%(queues)s::text[], %(keys)s::text[], %(counts)s::bigint[]) AS k (queue, key, most)
+    UNION ALL
+    SELECT lane.queue, lane.key, lane.most, (
+        SELECT min(j.task) FROM {jobs} j
+        WHERE j.blocked = 'rate' AND j.queue = lane.queue AND j.rate_key = lane.key
+            AND j.task > lane.task
+    ) FROM lane WHERE lane.task IS NOT NULL
+),
+next AS MATERIALIZED (
+    SELECT c.id FROM lane CROSS JOIN LATERAL (
+        SELECT j.id FROM {jobs} j
+        WHERE j.blocked = 'rate' AND j.queue = lane.queue AND j.rate_key = lane.key
+            AND j.task = lane.task
+        ORDER BY j.rank, j.id LIMIT lane.most FOR NO KEY UPDATE SKIP LOCKED
+    ) c WHERE lane.task IS NOT NULL
+)
+UPDATE {jobs} j SET ready = true, blocked = NULL FROM next WHERE j.id = next.id
+RETURNING j.id, j.queue;
+
+-- name: repair_slots
+-- The first that wait for a slot which nobody has and nobody is to take next, of these queues with so
+-- many slots per key, are ready: what is left to do if a process died after it freed one.
+WITH RECURSIVE lane (queue, slots, key, task) AS (
+    SELECT q.queue, q.slots, f.key, f.task
+    FROM unnest(%(queues)s::text[], %(slots)s::bigint[]) AS q (queue, slots) CROSS JOIN LATERAL (
+        SELECT j.concurrency_key AS key, j.task FROM {jobs} j
+        WHERE j.blocked = 'concurrency' AND j.queue = q.queue
+        ORDER BY j.concurrency_key, j.task LIMIT 1
+    ) f
+    UNION ALL
+    SELECT lane.queue, lane.slots, n.key, n.task FROM lane CROSS JOIN LATERAL (
+        SELECT j.concurrency_key AS key, j.task FROM {jobs} j
+        WHERE j.blocked = 'concurrency' AND j.queue = lane.queue
+            AND (j.concurrency_key, j.task) > (lane.key, lane.task)
+        ORDER BY j.concurrency_key, j.task LIMIT 1
+    ) n
+),
+idle AS MATERIALIZED (
+    SELECT lane.* FROM lane WHERE lane.slots > (
+        SELECT count(*) FROM {jobs} j
+        WHERE j.state = 'running' AND j.concurrency_key IS NOT NULL
+            AND j.queue = lane.queue AND j.concurrency_key = lane.key
+    ) + (
+        SELECT count(*) FROM (
+            SELECT FROM {jobs} j
+            WHERE j.state = 'pending' AND j.ready AND j.concurrency_key IS NOT NULL
+                AND j.queue = lane.queue AND j.concurrency_key = lane.key AND j.task = lane.task
+            LIMIT lane.slots
+        ) AS spoken_for
+    ) LIMIT %(most)s::bigint
+),
+next AS MATERIALIZED (
+    SELECT c.id FROM idle CROSS JOIN LATERAL (
+        SELECT j.id FROM {jobs} j
+        WHERE j.blocked = 'concurrency' AND j.queue = idle.queue AND j.concurrency_key = idle.key
+            AND j.task = idle.task
+        ORDER BY j.rank, j.id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
+    ) c
+)
+UPDATE {jobs} j SET ready = true, blocked = NULL FROM next WHERE j.id = next.id
+RETURNING j.id, j.queue;
+
+-- name: beyond_rate
+-- Those of these keys of which some job waits until their rate allows more.
+SELECT k.queue, k.key FROM unnest(%(queues)s::text[], %(keys)s::text[]) AS k (queue, key)
+WHERE (
+    SELECT min(j.task) FROM {jobs} j
+    WHERE j.blocked = 'rate' AND j.queue = k.queue AND j.rate_key = k.key
+) IS NOT NULL;
+
+-- name: rates
+-- What is kept of these rates.
+SELECT r.queue, r.key, r.arrival, r.wake_at
+FROM unnest(%(queues)s::text[], %(keys)s::text[]) AS k (queue, key)
+JOIN {rates} r ON r.queue = k.queue AND r.key = k.key;
+
+-- name: keep_rates
+-- Keep what is known of rates.
+INSERT INTO {rates} (queue, key, arrival, wake_at)
+SELECT * FROM unnest(
+    %(queues)s::text[], %(keys)s::text[], %(arrivals)s::bigint[], %(wakes)s::bigint[]
+)
+ON CONFLICT (queue, key) DO UPDATE SET arrival = EXCLUDED.arrival, wake_at = EXCLUDED.wake_at;
+
+-- name: rates_to_wake
+-- The rates of these queues whose blocked jobs are to be looked at, see tenure.core.limits.wakes.
+SELECT c.* FROM unnest(%(queues)s::text[], %(longest)s::bigint[]) AS q (queue, longest)
+CROSS JOIN LATERAL (
+    SELECT r.queue, r.key, r.arrival, r.wake_at FROM {rates} r
+    WHERE r.queue = q.queue AND r.wake_at IS NOT NULL
+        AND (r.wake_at <= %(at)s::bigint OR r.wake_at > %(at)s::bigint + q.longest)
+    ORDER BY r.wake_at, r.key LIMIT %(most)s::bigint
+) c
+ORDER BY c.wake_at, c.queue, c.key LIMIT %(most)s::bigint;
+
+-- name: first_wakes
+-- When that is to be next, by queue.
+SELECT q.queue, (
+    SELECT min(r.wake_at) FROM {rates} r WHERE r.queue = q.queue AND r.wake_at IS NOT NULL
+) FROM unnest(%(queues)s::text[]) AS q (queue);
+
+-- name: wake_nobody
+-- No blocked job of a queue is to be looked at any more.
+UPDATE {rates} SET wake_at = NULL WHERE queue = %(queue)s::text AND wake_at IS NOT NULL;
+
+-- name: forget_rates
+-- Remove what says no more than a rate that is not kept, see tenure.core.limits.is_over.
+DELETE FROM {rates} WHERE wake_at IS NULL AND arrival <= {now};
 
 -- name: paused_queues
 -- The queues whose jobs are not to be claimed.
@@ -846,9 +1136,18 @@ SELECT pg_backend_pid() = %(pid)s, CASE WHEN pg_backend_pid() = %(pid)s THEN (
     set_config('idle_in_transaction_session_timeout', %(timeout)s::text, false)
 )::text END;
 
+-- name: database
+-- Which database this is, on whatever server and under whatever name it is reached.
+SELECT (SELECT system_identifier FROM pg_control_system()),
+    (SELECT oid FROM pg_database WHERE datname = current_database())::bigint;
+
 -- name: lock_migration
 -- Starters take turns; until the transaction ends.
 SELECT pg_advisory_xact_lock(hashtextextended(%(channel)s::text, 0));
+
+-- name: lock_patience
+-- How long a migration waits for a table, until the transaction ends.
+SELECT set_config('lock_timeout', %(milliseconds)s::text, true);
 
 -- name: has_schema
 -- Whether there is a schema of this name, and a schema of tenure in it.
@@ -879,8 +1178,9 @@ SELECT current_setting('server_version_num')::integer, current_setting('autovacu
     (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
 
 -- name: open_transactions
--- Transactions that are open for longer than a minute, the oldest first: for how many seconds, whether
--- they keep dead rows from being removed, and whether they wrote to jobs or locked some.
+-- Transactions of this database that are open for longer than a minute, the oldest first: for how many
+-- seconds, whether they keep dead rows from being removed, and whether they wrote to jobs or locked
+-- some.
 SELECT a.pid, coalesce(a.usename, ''), coalesce(a.application_name, ''), coalesce(a.state, ''),
     extract(epoch FROM clock_timestamp() - a.xact_start)::bigint,
     a.backend_xmin IS NOT NULL OR a.backend_xid IS NOT NULL,
@@ -890,8 +1190,8 @@ SELECT a.pid, coalesce(a.usename, ''), coalesce(a.application_name, ''), coalesc
             AND l.mode IN ('RowShareLock', 'RowExclusiveLock')
     )
 FROM pg_stat_activity a
-WHERE a.xact_start < clock_timestamp() - interval '1 minute' AND a.pid <> pg_backend_pid()
-    AND a.backend_type = 'client backend'
+WHERE a.datname = current_database() AND a.backend_type = 'client backend'
+    AND a.xact_start < clock_timestamp() - interval '1 minute' AND a.pid <> pg_backend_pid()
 ORDER BY a.xact_start;
 
 -- name: prepared_transactions
@@ -908,9 +1208,11 @@ FROM pg_class c LEFT JOIN pg_stat_user_tables s ON s.relid = c.oid
 WHERE c.oid = ANY(%(tables)s::text[]::regclass[]) ORDER BY c.relname;
 
 -- name: index_health
--- The indexes of our tables, and whether they work.
-SELECT c.relname, i.indisvalid AND i.indisready
-FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+-- The indexes of our tables, whether they work, and how many bytes they take for how many rows (-1
+-- before the table was first vacuumed or analysed).
+SELECT c.relname, i.indisvalid AND i.indisready, pg_relation_size(c.oid),
+    CASE WHEN t.reltuples < 0 THEN -1 ELSE c.reltuples::bigint END
+FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_class t ON t.oid = i.indrelid
 WHERE i.indrelid = ANY(%(tables)s::text[]::regclass[]) ORDER BY c.relname;
 
 -- name: misplaced

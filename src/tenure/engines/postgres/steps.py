@@ -6,9 +6,11 @@ the engine's own connections, which are awaited, and the caller's, which may blo
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+from tenure.core.limits import Key
 from tenure.core.states import State
 from tenure.engines.protocol import Signal, Topic
 from tenure.engines.signals import signals_of
@@ -26,6 +28,8 @@ class Ask(NamedTuple):
 
 Rows: TypeAlias = list[tuple[Any, ...]]
 Steps: TypeAlias = Generator[Ask, Rows, T]
+Identity: TypeAlias = tuple[int, int]
+"""Which database: its cluster, and its number there."""
 
 
 class Again(Exception):
@@ -35,7 +39,7 @@ class Again(Exception):
 class Effects:
     """What an operation wrote, to be told once that has taken effect."""
 
-    __slots__ = ("changes", "hints", "now")
+    __slots__ = ("changes", "freed", "hints", "now")
 
     def __init__(self, now: int | None) -> None:
         self.now = now
@@ -44,6 +48,14 @@ class Effects:
         """Rows written as (id, queue, new state, ready)."""
         self.hints: list[str] = []
         """Ids of running jobs whose holder should look at its lease."""
+        self.freed: Counter[Key] = Counter()
+        """How many slots of each key were freed."""
+
+    def leave(self, queue: str, key: str | None) -> None:
+        """Note that an attempt ended in a limited queue, of a job with this concurrency key."""
+        self.changes.append(("", queue, State.PENDING, True))
+        if key is not None:
+            self.freed[queue, key] += 1
 
     def signals(self) -> list[Signal]:
         """What is to be told."""

@@ -245,7 +245,7 @@ def _migrate(connection: sqlite3.Connection, place: Place) -> None:
         if found < schema_version():
             # Pragmas take no parameters, so both numbers are checked against the code by a test.
             connection.execute("PRAGMA application_id = 1413828181")
-            connection.execute("PRAGMA user_version = 1")
+            connection.execute("PRAGMA user_version = 2")
         connection.execute("COMMIT")
     except BaseException:
         _roll_back(connection)

@@ -14,7 +14,7 @@ import msgspec
 
 from tenure.clock import SYSTEM_CLOCK, Clock
 from tenure.core.event import EventFilter, NewEvent, StoredEvent
-from tenure.core.fleet import Finding, Inspection, QueueSettings, WorkerInfo
+from tenure.core.fleet import Finding, Inspection, QueueChange, QueueSettings, WorkerInfo
 from tenure.core.identity import Reservation
 from tenure.core.insertion import Inserted
 from tenure.core.job import JobRow, NewJob, check_payload
@@ -228,9 +228,9 @@ class SQLiteEngine:
             "prune", lambda tx, at: operations.prune_jobs(tx, before, chosen, limit), None, limit
         )
 
-    async def configure(self, settings: QueueSettings) -> None:
+    async def configure(self, change: QueueChange) -> QueueSettings:
         """See `Engine.configure`."""
-        await self._write("configure", lambda tx, at: fleet.configure(tx, settings), None, 1)
+        return await self._write("configure", lambda tx, at: fleet.configure(tx, change), None, 1)
 
     async def inspect(self, *, now: int | None = None) -> Inspection:
         """See `Engine.inspect`."""

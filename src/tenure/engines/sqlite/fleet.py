@@ -6,9 +6,17 @@ from collections import Counter
 
 import msgspec
 
-from tenure.core.fleet import Flaw, Inspection, QueueSettings, WorkerInfo, findings, flaw_of
+from tenure.core.fleet import (
+    Flaw,
+    Inspection,
+    QueueChange,
+    QueueSettings,
+    WorkerInfo,
+    findings,
+    flaw_of,
+)
 from tenure.core.states import State
-from tenure.engines.sqlite import health
+from tenure.engines.sqlite import health, limiting
 from tenure.engines.sqlite.operations import SQL
 from tenure.engines.sqlite.thread import Transaction
 
@@ -16,11 +24,24 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(WorkerInfo).decode
 
 
-def configure(tx: Transaction, settings: QueueSettings) -> None:
+def configure(tx: Transaction, change: QueueChange) -> QueueSettings:
     """See `Engine.configure`."""
-    tx.write(SQL["configure_queue"], {"queue": settings.queue, "paused": int(settings.paused)})
-    tx.changes.append(("", settings.queue, State.PENDING, True))
+    before = {kept.queue: kept for kept in _settings(tx)}.get(change.queue)
+    after = change.of(before)
+    values = {"paused": int(after.paused), "limits": limiting.kept(after.limits)}
+    tx.write(SQL["configure_queue"], {"queue": after.queue} | values)
+    if before is not None and before.limits.of_keys != after.limits.of_keys:
+        limiting.unblock_all(tx, after.queue)
+    tx.changes.append(("", after.queue, State.PENDING, True))
     tx.crowd = True
+    return after
+
+
+def _settings(tx: Transaction) -> list[QueueSettings]:
+    return [
+        QueueSettings(queue, bool(paused), limiting.read(limits))
+        for queue, paused, limits in tx.execute(SQL["queue_settings"])
+    ]
 
 
 def inspect(tx: Transaction, path: str, now: int) -> Inspection:
@@ -43,9 +64,8 @@ def inspect(tx: Transaction, path: str, now: int) -> Inspection:
             flawed.setdefault(flaw, []).append(job_id)
         if state in (State.PENDING, State.RUNNING):
             tasks[task] += 1
-    settings = [QueueSettings(queue, bool(p)) for queue, p in tx.execute(SQL["queue_settings"])]
     found = (*findings(flawed), *health.examine(tx, path))
-    return Inspection(found, tuple(settings), tasks)
+    return Inspection(found, tuple(_settings(tx)), tasks)
 
 
 def announce(tx: Transaction, worker: WorkerInfo, ttl: int, now: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from tenure.engines.sqlite import limiting
 from tenure.engines.sqlite.database import Database
 from tenure.engines.sqlite.thread import Request, Transaction
 
@@ -44,6 +45,7 @@ class Group:
             for request in requests:
                 now = self._time_us() if request.now is None else request.now
                 request.answer = request.work(tx, now)
+                limiting.pass_on(tx)
             database.commit()
         except Exception as error:
             database.roll_back()

@@ -11,16 +11,16 @@ from tenure.clock import Clock
 from tenure.core.insertion import Inserted
 from tenure.core.job import JobRow, NewJob
 from tenure.core.outcomes import Settled, Settlement
+from tenure.engines.callers import AsyncCaller, Caller, Given, caller_of, kind_of
 from tenure.engines.protocol import Signal, Topic
 from tenure.engines.signals import signals_of
-from tenure.engines.sqlite import operations
+from tenure.engines.sqlite import limiting, operations
 from tenure.engines.sqlite.connection import APPLICATION_ID, is_busy
 from tenure.engines.sqlite.operations import SQL
 from tenure.engines.sqlite.thread import Transaction
 from tenure.errors import ConfigurationError, EngineUnavailable, LeaseLost, SchemaError
 
 T = TypeVar("T")
-_BEGIN = "start it with `BEGIN IMMEDIATE`"
 
 
 class JoinedTransaction:
@@ -41,10 +41,14 @@ class JoinedTransaction:
         publish: Callable[[Iterable[Signal]], None],
     ) -> None:
         self._signals: list[Signal] = []
-        self._connection = _checked(connection, path)
+        self._caller = _blocking(connection)
+        self._path = path
+        self._connection: sqlite3.Connection | None = None
         self._publish = publish
         self._clock = clock
         self._max_payload = max_payload
+        if isinstance(self._caller, Given):
+            self._opened()  # of a connection itself it is known now whether it will do
 
     def insert(self, jobs: Sequence[NewJob], *, now: int | None = None) -> list[Inserted]:
         """As `Engine.insert`."""
@@ -63,7 +67,7 @@ class JoinedTransaction:
 
     def wake(self) -> None:
         """See `Joined.wake`. Does nothing while the transaction is open."""
-        if not self._connection.in_transaction:
+        if self._connection is not None and not self._connection.in_transaction:
             signals, self._signals = self._signals, []
             self._publish(signals)
 
@@ -71,37 +75,67 @@ class JoinedTransaction:
         return self._clock.time_us() if now is None else now
 
     def _run(self, work: Callable[[Transaction], T]) -> T:
-        cursor = self._connection.cursor()
+        connection = self._opened()
+        cursor = connection.cursor()
         cursor.row_factory = None
         tx = Transaction(cursor)
         try:
             cursor.execute("SAVEPOINT tenure_step")
             try:
                 result = work(tx)
+                limiting.pass_on(tx)
             except BaseException:
-                if self._connection.in_transaction:
+                if connection.in_transaction:
                     cursor.execute("ROLLBACK TO tenure_step")
                     cursor.execute("RELEASE tenure_step")
                 raise
             cursor.execute("RELEASE tenure_step")
         except sqlite3.OperationalError as error:
-            raise _explained(error) from error
+            raise _explained(error, self._caller.immediately) from error
         finally:
             cursor.close()
-        self._signals += signals_of(tx.changes)
-        self._signals += [Signal(Topic.CANCEL, job_id) for job_id in tx.hints]
+        signals = signals_of(tx.changes)
+        signals += [Signal(Topic.CANCEL, job_id) for job_id in tx.hints]
+        if signals and not self._caller.after_commit(lambda: self._publish(signals)):
+            self._signals += signals
         return result
 
+    def _opened(self) -> sqlite3.Connection:
+        """The connection, which is in a transaction."""
+        connection = self._caller.opened()
+        if not isinstance(connection, sqlite3.Connection):
+            raise _unknown(connection)
+        try:
+            begun = connection.in_transaction
+            if begun and connection is not self._connection:
+                _check(connection, self._path)
+        except sqlite3.ProgrammingError as error:  # closed, or of another thread
+            raise ConfigurationError(f"the connection cannot be used: {error}") from error
+        if not begun:
+            raise ConfigurationError(
+                f"the connection is not in a transaction; {self._caller.immediately}"
+            )
+        self._connection = connection
+        return connection
 
-def _checked(connection: object, path: str) -> sqlite3.Connection:
-    """The connection, if a job can be written in its transaction."""
-    if not isinstance(connection, sqlite3.Connection):
-        raise ConfigurationError(
-            f"this service keeps its jobs in a SQLite file, so the connection must be a "
-            f"sqlite3.Connection, not {type(connection).__module__}.{type(connection).__qualname__}"
-        )
-    if not connection.in_transaction:
-        raise ConfigurationError(f"the connection is not in a transaction; {_BEGIN}")
+
+def _blocking(connection: object) -> Caller:
+    caller = caller_of(connection)
+    if isinstance(caller, AsyncCaller):
+        raise _unknown(connection)
+    return caller
+
+
+def _unknown(connection: object) -> ConfigurationError:
+    return ConfigurationError(
+        f"this service keeps its jobs in a SQLite file, so the connection must be a "
+        f"sqlite3.Connection, or a blocking one of SQLAlchemy or Django over that, "
+        f"not {kind_of(connection)}"
+    )
+
+
+def _check(connection: sqlite3.Connection, path: str) -> None:
+    """Raise unless a job can be written in the transaction of this connection."""
     if connection.text_factory is not str:
         raise ConfigurationError("the connection's text_factory must be str")
     cursor = connection.cursor()
@@ -117,7 +151,6 @@ def _checked(connection: object, path: str) -> sqlite3.Connection:
         raise SchemaError(f"{path} has no schema of tenure yet; run `tenure migrate` first")
     cursor.execute("PRAGMA wal_autocheckpoint = 0").fetchall()
     cursor.close()
-    return connection
 
 
 def _same(one: str, other: str) -> bool:
@@ -127,9 +160,10 @@ def _same(one: str, other: str) -> bool:
         return False
 
 
-def _explained(error: sqlite3.OperationalError) -> Exception:
+def _explained(error: sqlite3.OperationalError, immediately: str) -> Exception:
     if is_busy(error):
         return ConfigurationError(
-            f"the transaction only reads so far, and another one is writing; {_BEGIN} ({error})"
+            f"the transaction only reads so far, and another one is writing; {immediately} "
+            f"({error})"
         )
     return EngineUnavailable(f"the caller's transaction: {error}")

@@ -13,18 +13,20 @@ import msgspec
 
 from tenure.core import insertion, rules
 from tenure.core.columns import from_columns, to_column_values, to_columns
+from tenure.core.fair import fair_key_of, keys_of
 from tenure.core.identity import FREE, Holder, Reservation, taken_by
 from tenure.core.insertion import Inserted, TickKey
 from tenure.core.job import COLUMNS, JobRow, NewJob, new_row
 from tenure.core.lease import Beat, Extended, Extension, Lost
+from tenure.core.limits import Stand, frees
 from tenure.core.outcomes import Change, Settled, Settlement, Verdict
 from tenure.core.query import CancelResult, Filter, RequeueResult, Swept
 from tenure.core.states import FINAL, Event, State, check
-from tenure.engines import sql
+from tenure.engines.sqlite import limiting
 from tenure.engines.sqlite.thread import Transaction
 from tenure.errors import PayloadError
 
-SQL = sql.load("tenure.engines.sqlite", "statements.sql")
+SQL = limiting.SQL
 
 _INSERT = SQL["insert_job"]
 _INSERT_PLAIN = SQL["insert_plain_job"]
@@ -60,6 +62,7 @@ class _Fence(NamedTuple):
     cancel_requested: int
     priority: int
     queue: str
+    concurrency_key: str | None
 
 
 def as_list(values: Iterable[str]) -> str:
@@ -84,7 +87,7 @@ def check_sizes(jobs: Iterable[NewJob], most: int) -> None:
 
 def insert(tx: Transaction, jobs: Sequence[NewJob], now: int) -> list[Inserted]:
     """See `Engine.insert`."""
-    if len(jobs) == 1 and jobs[0].unique_key is None and jobs[0].tick is None:
+    if len(jobs) == 1 and _is_alone(jobs[0]):
         return [_insert_one(tx, jobs[0], now)]
     keys = {job.unique_key for job in jobs if job.unique_key is not None}
     pairs = {
@@ -92,12 +95,14 @@ def insert(tx: Transaction, jobs: Sequence[NewJob], now: int) -> list[Inserted]:
         for job in jobs
         if job.schedule is not None and job.tick is not None
     }
+    turns = {(job.queue, job.fair_key, job.priority) for job in jobs if job.fair_key is not None}
     plan = insertion.plan(
         jobs,
         now,
         known=_known(tx, [job.id for job in jobs]),
         holders=holders(tx, keys),
         ticks=_jobs_of_ticks(tx, pairs),
+        last=limiting.last_turns(tx, turns),
     )
     for job_id, values in plan.updates.items():
         row = read_row(tx, job_id)
@@ -111,6 +116,11 @@ def insert(tx: Transaction, jobs: Sequence[NewJob], now: int) -> list[Inserted]:
     tx.changes += [(row.id, row.queue, row.state, row.ready) for row in first]
     tx.crowd = tx.crowd or len(plan.rows) > len(first)
     return plan.answers
+
+
+def _is_alone(job: NewJob) -> bool:
+    """Whether it is compared with no other job but one of its id."""
+    return job.unique_key is None and job.tick is None and job.fair_key is None
 
 
 def _insert_one(tx: Transaction, job: NewJob, now: int) -> Inserted:
@@ -224,6 +234,9 @@ def settle(tx: Transaction, settlements: Sequence[Settlement], now: int) -> list
                 alike = msgspec.structs.replace(change, result=None)
             applied.setdefault((alike, fence.priority), []).append(item.id)
             tx.changes.append((item.id, fence.queue, change.state, change.delay == 0))
+            tx.left.add(fence.queue)
+            if fence.concurrency_key is not None:
+                tx.freed[fence.queue, fence.concurrency_key] += 1
             fences[item.id] = fence._replace(state=change.state)  # it may be here twice
             answers.append(Settled(item.id, Verdict.APPLIED, change.state, change.event))
     for (change, priority), ids in applied.items():
@@ -250,16 +263,20 @@ def _fences(tx: Transaction, ids: Sequence[str]) -> dict[str, _Fence]:
 def sweep(tx: Transaction, limit: int, now: int) -> list[Swept]:
     """See `Engine.sweep`."""
     limit = max(limit, 0)  # SQLite reads a negative limit as none at all
+    limiting.tidy(tx, now)
     queues = [row[0] for row in tx.execute(SQL["overdue_queues"])]
     swept = [Swept(job_id, State.EXPIRED) for job_id in expire(tx, queues, limit, now)]
-    for values in tx.execute(SQL["lapsed_anywhere"], {"now": now, "limit": limit}):
-        row = to_row(values)
-        change = rules.lapse(row, now)
-        settled = rules.settled_values(row.priority, change, now)
-        write_row(tx, row, settled | dict(rules.revoked_token(row, now)))
-        tx.hints.append(row.id)
-        swept.append(Swept(row.id, change.state))
-    return swept
+    lapsed = tx.execute(SQL["lapsed_anywhere"], {"now": now, "limit": limit})
+    return swept + [take_back(tx, to_row(values), now) for values in lapsed]
+
+
+def take_back(tx: Transaction, row: JobRow, now: int) -> Swept:
+    """Take a job from its holder, whose lease ran out."""
+    change = rules.lapse(row, now)
+    settled = rules.settled_values(row.priority, change, now)
+    write_row(tx, row, settled | dict(rules.revoked_token(row, now)))
+    tx.hints.append(row.id)
+    return Swept(row.id, change.state)
 
 
 def expire(tx: Transaction, queues: Iterable[str], limit: int, now: int) -> list[str]:
@@ -267,6 +284,8 @@ def expire(tx: Transaction, queues: Iterable[str], limit: int, now: int) -> list
     found = first_of_queues(tx, SQL["overdue_in_queue"], queues, limit, now)
     ids = [job_id for _, job_id, _ in found]
     if ids:
+        for queue, key, count in tx.execute(SQL["turns_given_up"], {"ids": as_list(ids)}):
+            tx.freed[queue, key] += count
         tx.write(SQL["expire"], {"ids": as_list(ids), "now": now})
         tx.changes += [(job_id, "", State.EXPIRED, False) for job_id in ids]
     return ids
@@ -290,6 +309,15 @@ def write_row(tx: Transaction, row: JobRow, values: Mapping[str, Any]) -> None:
     new = msgspec.structs.replace(row, **values)
     tx.write(_WRITE_ROW, dict(zip(COLUMNS, to_columns(new), strict=True)))
     tx.changes.append((new.id, new.queue, new.state, new.ready))
+    key = frees(_stand(row), _stand(new))
+    if key is not None:
+        tx.freed[key] += 1
+    if row.state is State.RUNNING and new.state is not State.RUNNING:
+        tx.left.add(row.queue)
+
+
+def _stand(row: JobRow) -> Stand:
+    return Stand(row.state, row.ready, row.blocked, row.queue, row.concurrency_key)
 
 
 def read_row(tx: Transaction, job_id: str) -> JobRow | None:
@@ -326,6 +354,8 @@ def cancel_one(tx: Transaction, job_id: str, now: int, *, force: bool) -> str:
 def requeue(tx: Transaction, ids: Sequence[str], payload: bytes | None, now: int) -> RequeueResult:
     """See `Engine.requeue`."""
     requeued, not_final, not_found, taken = [], [], [], {}
+    there = map(to_row, tx.execute(SQL["rows"], {"ids": as_list(ids)}))
+    turns = limiting.turns(tx, keys_of(there))
     for job_id in dict.fromkeys(ids):
         row = read_row(tx, job_id)
         if row is None:
@@ -335,7 +365,8 @@ def requeue(tx: Transaction, ids: Sequence[str], payload: bytes | None, now: int
         elif (other := _taken_by(tx, row)) is not None:
             taken[job_id] = other
         else:
-            write_row(tx, row, rules.requeued_values(row, now, payload))
+            rank = turns.rank(fair_key_of(row), now, row.priority)
+            write_row(tx, row, rules.requeued_values(row, now, payload, rank))
             requeued.append(job_id)
     return RequeueResult(tuple(requeued), tuple(not_final), tuple(not_found), taken)
 

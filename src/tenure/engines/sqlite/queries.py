@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from tenure.core.columns import matches_inside
 from tenure.core.identity import Reservation
 from tenure.core.job import JobRow
+from tenure.core.limits import Limits
 from tenure.core.query import SCAN_MAX, Filter, Found, Page, QueueStats
+from tenure.engines.sqlite import limiting
 from tenure.engines.sqlite.operations import SQL, as_list, to_row
 from tenure.engines.sqlite.thread import Transaction
 
@@ -25,15 +27,40 @@ def next_due(
     tx: Transaction, queues: Sequence[str], tasks: Sequence[str] | None, now: int
 ) -> int | None:
     """See `Engine.next_due`."""
-    paused = {row[0] for row in tx.execute(SQL["paused_queues"])}
-    moving = [queue for queue in queues if queue not in paused]
-    values: dict[str, str | int] = {"queues": as_list(moving), "now": now}
+    special = limiting.special(tx)
+    moving = [queue for queue in dict.fromkeys(queues) if queue not in special.paused]
+    waits = [_first_due(tx, [q for q in moving if q not in special.limits], tasks, now)]
+    waits += [
+        _first_allowed(tx, queue, special.limits[queue], tasks, now)
+        for queue in moving
+        if queue in special.limits
+    ]
+    return min((wait for wait in waits if wait is not None), default=None)
+
+
+def _first_due(
+    tx: Transaction, queues: Sequence[str], tasks: Sequence[str] | None, now: int
+) -> int | None:
+    values: dict[str, str | int] = {"queues": as_list(queues), "now": now}
     if tasks is None:
         found = tx.execute(SQL["next_due_in_queues"], values)
     else:
         found = tx.execute(SQL["next_due_in_lanes"], values | {"tasks": as_list(tasks)})
     wait: int | None = found[0][0]
     return wait
+
+
+def _first_allowed(
+    tx: Transaction, queue: str, given: Limits, tasks: Sequence[str] | None, now: int
+) -> int | None:
+    """Microseconds until a job of a limited queue may start; None: that cannot be said."""
+    least = limiting.wait(tx, queue, given, now)
+    if least is None:
+        return None
+    wake_at = limiting.first_wake(tx, queue)
+    waits = (_first_due(tx, [queue], tasks, now), None if wake_at is None else wake_at - now)
+    due = min((wait for wait in waits if wait is not None), default=None)
+    return None if due is None else max(due, least)
 
 
 def find(tx: Transaction, where: Filter, page: Page) -> Found:

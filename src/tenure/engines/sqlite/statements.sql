@@ -18,10 +18,10 @@ INSERT INTO jobs (
     started_at, finished_at, result, error, errors, progress, tags, headers, metadata,
     description, actor, on_shutdown, executor, profile, remote_ref, dispatched_at, payload_ref,
     unique_key, unique_until, concurrency_key, rate_key, fair_key, schedule, tick, log_level,
-    log_success
+    log_success, blocked
 ) VALUES (
     ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
-    ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?
+    ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?
 ) ON CONFLICT (id) DO NOTHING;
 
 -- name: insert_plain_job
@@ -38,12 +38,28 @@ INSERT INTO jobs (
 -- name: waiting_in_queue
 -- Jobs of a queue whose time has come, the first ones first.
 SELECT available_at, id FROM jobs INDEXED BY jobs_waiting
-WHERE state = 'pending' AND ready = 0 AND queue = :queue AND available_at <= :now
+WHERE state = 'pending' AND ready = 0 AND blocked IS NULL AND queue = :queue
+    AND available_at <= :now
 ORDER BY available_at, id LIMIT :limit;
 
 -- name: promote
 -- These jobs may be claimed; rank and queued_at were computed from available_at beforehand.
 UPDATE jobs SET ready = 1 WHERE id IN (SELECT value FROM json_each(:ids));
+
+-- name: turn_takers
+-- Those of these jobs that take turns.
+SELECT * FROM jobs WHERE id IN (SELECT value FROM json_each(:ids)) AND fair_key IS NOT NULL
+ORDER BY available_at, id;
+
+-- name: last_turn
+-- The highest rank of a key of a queue, at a priority, among jobs that are due and wait.
+SELECT max(rank) FROM jobs INDEXED BY jobs_turns
+WHERE state = 'pending' AND fair_key IS NOT NULL AND (ready = 1 OR blocked IS NOT NULL)
+    AND queue = :queue AND fair_key = :key AND priority = :priority;
+
+-- name: take_turn
+-- The place of a job that has become due.
+UPDATE jobs SET rank = :rank WHERE id = :id;
 
 -- name: overdue_in_queue
 -- Pending jobs of a queue whose expires_at passed, the first ones first.
@@ -64,9 +80,15 @@ WITH RECURSIVE lane (queue) AS (
 )
 SELECT queue FROM lane WHERE queue IS NOT NULL;
 
+-- name: turns_given_up
+-- How many of these jobs were ready to take a slot, by key.
+SELECT queue, concurrency_key, count(*) FROM jobs
+WHERE id IN (SELECT value FROM json_each(:ids)) AND +ready = 1 AND concurrency_key IS NOT NULL
+GROUP BY queue, concurrency_key;
+
 -- name: expire
 -- These jobs were not started in time.
-UPDATE jobs SET state = 'expired', ready = 0, finished_at = :now
+UPDATE jobs SET state = 'expired', ready = 0, blocked = NULL, finished_at = :now
 WHERE id IN (SELECT value FROM json_each(:ids));
 
 -- name: lapsed_in_lanes
@@ -99,6 +121,17 @@ ORDER BY lease_until, id LIMIT :limit;
 SELECT * FROM jobs INDEXED BY jobs_running
 WHERE state = 'running' AND lease_until <= :now
 ORDER BY lease_until, id LIMIT :limit;
+
+-- name: lapsed_others
+-- Running jobs of these queues whose lease ran out, but for those of these tasks and ids (NULL: of
+-- all), the longest ago first.
+SELECT jobs.* FROM json_each(:queues) AS q CROSS JOIN jobs INDEXED BY jobs_running
+WHERE jobs.state = 'running' AND jobs.queue = q.value AND jobs.lease_until <= :now
+    AND NOT (
+        (:tasks IS NULL OR jobs.task IN (SELECT value FROM json_each(:tasks)))
+        AND (:ids IS NULL OR jobs.id IN (SELECT value FROM json_each(:ids)))
+    )
+ORDER BY jobs.lease_until, jobs.id LIMIT :limit;
 
 -- name: ready_lanes
 -- Those of these queues and tasks that hold a ready job.
@@ -139,6 +172,125 @@ WHERE id IN (SELECT value FROM json_each(:ids))
     AND (:tasks IS NULL OR +task IN (SELECT value FROM json_each(:tasks)))
 ORDER BY rank, id LIMIT :limit;
 
+-- name: limited_in_lane
+-- As `ready_in_lane`, with the keys that limits ask for.
+SELECT rank, id, :queue, concurrency_key, rate_key FROM (
+    SELECT rank, id, concurrency_key, rate_key, expires_at FROM jobs INDEXED BY jobs_ready
+    WHERE state = 'pending' AND ready = 1 AND queue = :queue AND task = :task
+    ORDER BY rank, id LIMIT :reach
+) WHERE expires_at IS NULL OR expires_at > :now
+LIMIT :limit;
+
+-- name: limited_by_id
+-- As `ready_by_id`, with the keys that limits ask for.
+SELECT rank, id, queue, concurrency_key, rate_key FROM jobs
+WHERE id IN (SELECT value FROM json_each(:ids))
+    AND +state = 'pending' AND +ready = 1 AND (expires_at IS NULL OR +expires_at > :now)
+    AND +queue IN (SELECT value FROM json_each(:queues))
+    AND (:tasks IS NULL OR +task IN (SELECT value FROM json_each(:tasks)))
+ORDER BY rank, id;
+
+-- name: running_in_queue
+-- How many jobs of a queue run.
+SELECT count(*) FROM jobs INDEXED BY jobs_running WHERE state = 'running' AND queue = :queue;
+
+-- name: slots_taken
+-- How many jobs of these keys (pairs of queue and key) run.
+SELECT jobs.queue, jobs.concurrency_key, count(*)
+FROM json_each(:keys) AS k CROSS JOIN jobs INDEXED BY jobs_slots
+WHERE jobs.state = 'running' AND jobs.concurrency_key IS NOT NULL
+    AND jobs.queue = k.value ->> 0 AND jobs.concurrency_key = k.value ->> 1
+GROUP BY jobs.queue, jobs.concurrency_key;
+
+-- name: block
+-- A limit holds these ready jobs back.
+UPDATE jobs SET ready = 0, blocked = :blocked WHERE id IN (SELECT value FROM json_each(:ids));
+
+-- name: unblock
+-- These blocked jobs are to be looked at again.
+UPDATE jobs SET ready = 1, blocked = NULL WHERE id IN (SELECT value FROM json_each(:ids));
+
+-- name: unblock_queue
+-- All blocked jobs of a queue are.
+UPDATE jobs SET ready = 1, blocked = NULL WHERE id IN (
+    SELECT id FROM jobs INDEXED BY jobs_blocked_slot WHERE blocked = 'concurrency' AND queue = :queue
+    UNION ALL
+    SELECT id FROM jobs INDEXED BY jobs_blocked_rate WHERE blocked = 'rate' AND queue = :queue
+);
+
+-- name: tasks_without_slot
+-- Every task with a job that waits for a slot of one of these keys: a skip scan, one step per task.
+WITH RECURSIVE lane (queue, key, task) AS (
+    SELECT k.value ->> 0, k.value ->> 1, (
+        SELECT min(task) FROM jobs INDEXED BY jobs_blocked_slot
+        WHERE blocked = 'concurrency' AND queue = k.value ->> 0 AND concurrency_key = k.value ->> 1
+    ) FROM json_each(:keys) AS k
+    UNION ALL
+    SELECT lane.queue, lane.key, (
+        SELECT min(task) FROM jobs INDEXED BY jobs_blocked_slot
+        WHERE blocked = 'concurrency' AND queue = lane.queue AND concurrency_key = lane.key
+            AND task > lane.task
+    ) FROM lane WHERE lane.task IS NOT NULL
+)
+SELECT queue, key, task FROM lane WHERE task IS NOT NULL;
+
+-- name: tasks_beyond_rate
+-- The same for jobs that wait until the rate of their key allows more.
+WITH RECURSIVE lane (queue, key, task) AS (
+    SELECT k.value ->> 0, k.value ->> 1, (
+        SELECT min(task) FROM jobs INDEXED BY jobs_blocked_rate
+        WHERE blocked = 'rate' AND queue = k.value ->> 0 AND rate_key = k.value ->> 1
+    ) FROM json_each(:keys) AS k
+    UNION ALL
+    SELECT lane.queue, lane.key, (
+        SELECT min(task) FROM jobs INDEXED BY jobs_blocked_rate
+        WHERE blocked = 'rate' AND queue = lane.queue AND rate_key = lane.key
+            AND task > lane.task
+    ) FROM lane WHERE lane.task IS NOT NULL
+)
+SELECT queue, key, task FROM lane WHERE task IS NOT NULL;
+
+-- name: first_without_slot
+-- The first of a task that wait for a slot of a key.
+SELECT id FROM jobs INDEXED BY jobs_blocked_slot
+WHERE blocked = 'concurrency' AND queue = :queue AND concurrency_key = :key AND task = :task
+ORDER BY rank, id LIMIT :limit;
+
+-- name: first_beyond_rate
+-- The first of a task that wait until the rate of their key allows more.
+SELECT id FROM jobs INDEXED BY jobs_blocked_rate
+WHERE blocked = 'rate' AND queue = :queue AND rate_key = :key AND task = :task
+ORDER BY rank, id LIMIT :limit;
+
+-- name: rates
+-- What is kept of these rates (pairs of queue and key).
+SELECT rates.queue, rates.key, rates.arrival, rates.wake_at
+FROM json_each(:keys) AS k CROSS JOIN rates
+WHERE rates.queue = k.value ->> 0 AND rates.key = k.value ->> 1;
+
+-- name: keep_rate
+-- Keep one rate, all columns in their order.
+INSERT OR REPLACE INTO rates (queue, key, arrival, wake_at) VALUES (?, ?, ?, ?);
+
+-- name: rates_to_wake
+-- The rates of a queue whose blocked jobs are to be looked at, see tenure.core.limits.wakes.
+SELECT key, arrival, wake_at FROM rates INDEXED BY rates_wake
+WHERE queue = :queue AND wake_at IS NOT NULL AND (wake_at <= :now OR wake_at > :now + :longest)
+ORDER BY wake_at, key LIMIT :limit;
+
+-- name: first_wake
+-- When that is to be next.
+SELECT min(wake_at) FROM rates INDEXED BY rates_wake
+WHERE queue = :queue AND wake_at IS NOT NULL;
+
+-- name: wake_nobody
+-- No blocked job of a queue is to be looked at any more.
+UPDATE rates SET wake_at = NULL WHERE queue = :queue AND wake_at IS NOT NULL;
+
+-- name: forget_rates
+-- Remove what says no more than a rate that is not kept, see tenure.core.limits.is_over.
+DELETE FROM rates WHERE wake_at IS NULL AND arrival <= :now;
+
 -- name: claim_due
 -- Take these pending jobs, as tenure.core.rules.claimed_values says.
 UPDATE jobs SET
@@ -172,7 +324,8 @@ RETURNING *;
 
 -- name: fences
 -- What decides about writes that show a token.
-SELECT id, token, owner, state, lease_until, cancel_requested, priority, queue FROM jobs
+SELECT id, token, owner, state, lease_until, cancel_requested, priority, queue, concurrency_key
+FROM jobs
 WHERE id IN (SELECT value FROM json_each(:ids));
 
 -- name: extend
@@ -230,7 +383,7 @@ UPDATE jobs SET
     :profile, remote_ref = :remote_ref, dispatched_at = :dispatched_at, payload_ref =
     :payload_ref, unique_key = :unique_key, unique_until = :unique_until, concurrency_key =
     :concurrency_key, rate_key = :rate_key, fair_key = :fair_key, schedule = :schedule, tick =
-    :tick, log_level = :log_level, log_success = :log_success
+    :tick, log_level = :log_level, log_success = :log_success, blocked = :blocked
 WHERE id = :id;
 
 -- name: request_cancel
@@ -250,7 +403,7 @@ SELECT min(CASE
     ) THEN 0
     ELSE (
         SELECT max(0, min(available_at) - :now) FROM jobs INDEXED BY jobs_waiting_lane
-        WHERE state = 'pending' AND ready = 0 AND queue = q.value AND task = t.value
+        WHERE state = 'pending' AND ready = 0 AND blocked IS NULL AND queue = q.value AND task = t.value
     )
 END)
 FROM json_each(:queues) AS q CROSS JOIN json_each(:tasks) AS t;
@@ -264,7 +417,7 @@ SELECT min(CASE
     ) THEN 0
     ELSE (
         SELECT max(0, min(available_at) - :now) FROM jobs INDEXED BY jobs_waiting
-        WHERE state = 'pending' AND ready = 0 AND queue = q.value
+        WHERE state = 'pending' AND ready = 0 AND blocked IS NULL AND queue = q.value
     )
 END)
 FROM json_each(:queues) AS q;
@@ -403,15 +556,15 @@ UPDATE revisions SET last = last + 1 RETURNING last;
 
 -- name: configure_queue
 -- How a queue is treated from now on.
-INSERT OR REPLACE INTO queues (queue, paused) VALUES (:queue, :paused);
+INSERT OR REPLACE INTO queues (queue, paused, limits) VALUES (:queue, :paused, :limits);
 
 -- name: queue_settings
 -- All settings that were ever given, by queue.
-SELECT queue, paused FROM queues ORDER BY queue;
+SELECT queue, paused, limits FROM queues ORDER BY queue;
 
--- name: paused_queues
--- The queues whose jobs are not to be claimed.
-SELECT queue FROM queues WHERE paused = 1;
+-- name: special_queues
+-- The queues that are paused or limited, and how.
+SELECT queue, paused, limits FROM queues WHERE paused = 1 OR limits IS NOT NULL;
 
 -- name: forget_workers
 -- Remove workers whose word no longer holds, and this one.

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import Any, Generic, Protocol, TypeVar
 
+from tenure.core.limits import Key
 from tenure.core.states import State
 from tenure.errors import EngineUnavailable
 
@@ -33,7 +35,7 @@ Connection = TypeVar("Connection", bound=Closable)
 class Transaction:
     """What an operation works with: statements, and what to tell when they took effect."""
 
-    __slots__ = ("_cursor", "changes", "crowd", "hints")
+    __slots__ = ("_cursor", "changes", "crowd", "freed", "hints", "left")
 
     def __init__(self, cursor: sqlite3.Cursor) -> None:
         self._cursor = cursor
@@ -43,6 +45,10 @@ class Transaction:
         """Ids of running jobs whose holder should look at its lease."""
         self.crowd = False
         """Whether more jobs became pending than `changes` has rows for."""
+        self.freed: Counter[Key] = Counter()
+        """How many slots of each key the operation at work has freed so far."""
+        self.left: set[str] = set()
+        """The queues in which it ended attempts."""
 
     def execute(self, statement: str, values: Any = ()) -> list[Any]:
         """All rows that a statement gives."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tenure.core.fleet import QueueSettings
+from tenure.core.fleet import QueueChange, QueueSettings
 from tenure.core.states import State
 from tenure.engines.protocol import Engine, Facet, Signal, Topic
 from tenure.testing.conformance.kit import (
@@ -89,71 +89,71 @@ class TestRoom(Conformance):
 
 
 class TestPaused(Conformance):
-    """`configure(QueueSettings)`"""
+    """`configure(QueueChange)`"""
 
     facet = Facet.OPERATE
 
     async def test_a_paused_queue_gives_nothing_until_it_goes_on(self, engine: Engine) -> None:
         await _ten(engine)
-        await engine.configure(QueueSettings("a", paused=True))
+        await engine.configure(QueueChange("a", paused=True))
         assert ids(await take(engine, 2, queues=AB)) == numbered(1, 3)
         assert await take(engine, 10, queues=("a",)) == []
         assert await take(engine, 10, queues=("a",), ids=(job_id(0),)) == []
-        await engine.configure(QueueSettings("a", paused=False))
+        await engine.configure(QueueChange("a", paused=False))
         assert ids(await take(engine, 2, queues=AB)) == numbered(0, 2)
 
     async def test_its_lapsed_jobs_wait_too(self, engine: Engine) -> None:
         await running(engine)
-        await engine.configure(QueueSettings("default", paused=True))
+        await engine.configure(QueueChange("default", paused=True))
         assert await take(engine, 10, now=NOW + LEASE, owner=OTHER) == []
-        await engine.configure(QueueSettings("default"))
+        await engine.configure(QueueChange("default", paused=False))
         assert ids(await take(engine, 10, now=NOW + LEASE, owner=OTHER)) == numbered(1)
 
     async def test_its_jobs_are_promoted_and_expire(self, engine: Engine) -> None:
         await put(engine, new(1, delay=5), new(2, expires_in=5))
-        await engine.configure(QueueSettings("default", paused=True))
+        await engine.configure(QueueChange("default", paused=True))
         assert await take(engine, 10, now=NOW + 5) == []
         assert (await stored(engine, 1)).ready
         assert (await stored(engine, 2)).state is State.EXPIRED
 
     async def test_its_running_jobs_go_on(self, engine: Engine) -> None:
         row = await running(engine)
-        await engine.configure(QueueSettings("default", paused=True))
+        await engine.configure(QueueChange("default", paused=True))
         again = await take_one(engine, held=())
         assert again.token == row.token
         assert (await finish(engine, again)).state is State.COMPLETED
 
     async def test_its_lapsed_jobs_are_swept(self, engine: Engine) -> None:
         await running(engine)
-        await engine.configure(QueueSettings("default", paused=True))
+        await engine.configure(QueueChange("default", paused=True))
         swept = await engine.sweep(10, now=NOW + LEASE)
         assert [job.id for job in swept] == numbered(1)
 
     async def test_nothing_becomes_due_in_it(self, engine: Engine) -> None:
         await put(engine, new(1, queue="a"), new(2, queue="b", delay=7), new(3, queue="a", delay=5))
-        await engine.configure(QueueSettings("a", paused=True))
+        await engine.configure(QueueChange("a", paused=True))
         assert await engine.next_due(["a"], now=NOW) is None
         assert await engine.next_due(["a", "b"], ["mail"], now=NOW) == 7
-        await engine.configure(QueueSettings("a"))
+        await engine.configure(QueueChange("a", paused=False))
         assert await engine.next_due(["a", "b"], now=NOW) == 0
 
     async def test_every_handle_keeps_to_it(self, engine: Engine) -> None:
         await _ten(engine)
         async with engine.side() as side:
-            await side.configure(QueueSettings("a", paused=True))
+            await side.configure(QueueChange("a", paused=True))
             assert await take(engine, 10, queues=("a",)) == []
-            await engine.configure(QueueSettings("a"))
+            await engine.configure(QueueChange("a", paused=False))
             assert ids(await take(side, 1, queues=("a",))) == numbered(0)
 
     async def test_idle_workers_are_told(self, engine: Engine) -> None:
         async with engine.listen((Topic.QUEUE,)) as listener:
-            await engine.configure(QueueSettings("b"))
+            await engine.configure(QueueChange("b", paused=False))
             assert Signal(Topic.QUEUE, "b") in await listener.wait(10)
 
     async def test_the_settings_can_be_read(self, engine: Engine) -> None:
         assert (await engine.inspect(now=NOW)).queues == ()
-        await engine.configure(QueueSettings("b", paused=True))
-        await engine.configure(QueueSettings("a", paused=True))
-        await engine.configure(QueueSettings("a", paused=False))
+        await engine.configure(QueueChange("b", paused=True))
+        await engine.configure(QueueChange("a", paused=True))
+        await engine.configure(QueueChange("a", paused=False))
         wanted = (QueueSettings("a", paused=False), QueueSettings("b", paused=True))
         assert (await engine.inspect(now=NOW)).queues == wanted

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tenure.core.durations import SECOND
 from tenure.core.job import PRIORITY_MAX, PRIORITY_MIN
+from tenure.core.limits import NO_LIMITS, Limits, Rate
 from tenure.core.outcomes import Cancelled, Completed, Errored, Released, ReleaseReason, Snoozed
 from tenure.core.retry import RetryPolicy
 from tenure.engines.protocol import ALL_ARMS, Arm
@@ -50,8 +51,41 @@ KEYED: list[dict[str, Any]] = [
     for policy in (RETURN, RETURN, REPLACE, RAISE)
 ]
 POLICY = st.sampled_from((RETURN, RETURN, REPLACE, RAISE))
-MORE = st.builds(dict.__or__, st.sampled_from(TIMES), st.sampled_from(BUDGETS))
+FLOW: list[dict[str, Any]] = [
+    *[{}] * 3,
+    {"concurrency_key": "c"},
+    {"concurrency_key": "d"},
+    {"rate_key": "r"},
+    {"concurrency_key": "c", "rate_key": "r"},
+    {"fair_key": "f"},
+    {"fair_key": "g", "concurrency_key": "c"},
+]
+MORE = st.builds(
+    lambda times, budget, flow: times | budget | flow,
+    st.sampled_from(TIMES),
+    st.sampled_from(BUDGETS),
+    st.sampled_from(FLOW),
+)
+LIMITS = st.sampled_from(
+    [
+        Limits(key_concurrency=1, key_rate=Rate(1, 30 * SECOND)),
+        Limits(key_rate=Rate(1, 5 * SECOND)),
+        None,
+        NO_LIMITS,
+        Limits(key_concurrency=1),
+        Limits(key_concurrency=2, key_rate=Rate(1, 5 * SECOND)),
+        Limits(key_concurrency=1, rate=Rate(2, SECOND, 2)),
+        Limits(concurrency=1, key_rate=Rate(1, SECOND, 2)),
+        Limits(concurrency=3, key_concurrency=1, rate=Rate(1, SECOND, 3), key_rate=Rate(3, SECOND)),
+        Limits(rate=Rate(1, 30 * SECOND)),
+    ]
+)
 WISH = st.builds(Wish, st.sampled_from(TASKS), st.sampled_from(QUEUES), PRIORITIES, MORE, AGAIN)
+FLOWING = st.builds(
+    lambda wish, keys: wish._replace(queue="a", more=wish.more | keys, again=None),
+    WISH,
+    st.sampled_from(({"rate_key": "r"}, {"concurrency_key": "c", "rate_key": "r"})),
+)
 KEYED_WISH = st.builds(
     lambda wish, key: wish._replace(more=wish.more | key), WISH, st.sampled_from(KEYED)
 )

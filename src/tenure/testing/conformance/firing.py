@@ -101,6 +101,33 @@ class TestFire(Conformance):
         assert (await jobs(engine), await engine.schedules()) == ([], before)
         assert await fire(engine, tick(given, 1), now=NOW) == [Fired.FIRED]
 
+    async def test_a_missed_tick_is_passed_over(self, engine: Engine) -> None:
+        """From the very instant on, by the store's clock."""
+        given = await kept(engine, schedule())
+        late = msgspec.structs.replace(tick(given, 1), missed_from=NOW + STEP)
+        after = msgspec.structs.replace(tick(given, 2, NOW + STEP), missed_from=NOW + 2 * STEP)
+        answers = await fire(engine, late, after, now=NOW + STEP)
+        assert answers == [Fired.SKIPPED, Fired.FIRED]
+        assert await jobs(engine) == [job_id(2)]
+        assert await planned(engine) == (NOW + 2 * STEP, NOW + STEP)
+
+    async def test_a_tick_is_not_missed_before(self, engine: Engine) -> None:
+        given = await kept(engine, schedule())
+        late = msgspec.structs.replace(tick(given, 1), missed_from=NOW + STEP)
+        assert await fire(engine, late, now=NOW + STEP - 1) == [Fired.FIRED]
+
+    async def test_a_leap_passes_over_ticks_that_were_missed_only(self, engine: Engine) -> None:
+        given = await kept(engine, schedule())
+        far = NOW + 9 * STEP
+        leap = msgspec.structs.replace(tick(given, 1), next_at=far, missed_from=far, leap=True)
+        assert await fire(engine, leap, now=far - 1) == [Fired.EARLY]
+        assert await planned(engine) == (NOW, None)
+        assert await fire(engine, leap, tick(given, 2, far), now=far) == [
+            Fired.SKIPPED,
+            Fired.FIRED,
+        ]
+        assert await jobs(engine) == [job_id(2)]
+
     @pytest.mark.parametrize("case", ["revision", "instant", "paused", "removed", "unknown"])
     async def test_a_stale_tick_does_nothing(self, engine: Engine, case: str) -> None:
         given = await kept(engine, schedule())

@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 from tenure.core.durations import SECOND
-from tenure.core.fleet import QueueSettings, WorkerInfo
+from tenure.core.fleet import QueueChange, WorkerInfo
 from tenure.core.identity import OnConflict
 from tenure.core.job import JobRow, Progress
 from tenure.core.lease import Beat
+from tenure.core.limits import Limits
 from tenure.core.outcomes import Outcome
 from tenure.core.query import Filter
 from tenure.core.rules import admit, decide
@@ -28,9 +29,11 @@ from tenure.testing.conformance.draws import (
     ACTIONS,
     ARMS,
     BACK,
+    FLOWING,
     IDS,
     KEYED_WISH,
     LEASE,
+    LIMITS,
     MANY,
     OUTCOMES,
     OWNER,
@@ -136,6 +139,10 @@ class History(RuleBasedStateMachine):
 
     @action(3, wishes=st.lists(KEYED_WISH, min_size=1, max_size=3))
     def insert_keyed(self, wishes: list[Wish]) -> None:
+        self._insert(wishes)
+
+    @action(2, wishes=st.lists(FLOWING, min_size=2, max_size=4))
+    def insert_flowing(self, wishes: list[Wish]) -> None:
         self._insert(wishes)
 
     @action(3, wish=WISH, back=BACK, policy=POLICY, stop=st.booleans())
@@ -270,11 +277,17 @@ class History(RuleBasedStateMachine):
     def prune(self, kind: Prunable, age: int, where: Filter | None, limit: int) -> None:
         self._do(prune(kind, self._store.now - age, where, limit))
 
-    @action(1, queue=st.sampled_from(QUEUES), paused=st.sampled_from((False, False, True)))
-    def configure(self, queue: str, paused: bool) -> None:
-        given = QueueSettings(queue, paused=paused)
-        self._tally["paused"] += paused
-        self._do(Step("configure", str(given), lambda engine: engine.configure(given)))
+    @action(
+        2,
+        queue=st.sampled_from(("a", "a", "b")),
+        paused=st.sampled_from((False, None, False, True)),
+        limits=LIMITS,
+    )
+    def configure(self, queue: str, paused: bool | None, limits: Limits | None) -> None:
+        given = QueueChange(queue, paused=paused, limits=limits)
+        self._tally["paused"] += bool(paused)
+        settings = self._do(Step("configure", str(given), lambda engine: engine.configure(given)))
+        self._ledger.limited(settings)
 
     @action(
         3,
@@ -308,9 +321,17 @@ class History(RuleBasedStateMachine):
         passed=st.sampled_from((5 * SECOND, 0, 0, 60 * SECOND)),
         late=st.sampled_from((0, 0, 0, 0, 0, 1)),
         off=st.sampled_from((0, 0, 0, 0, 0, 1)),
+        missed=st.sampled_from((None, None, None, 0, SECOND, -SECOND)),
     )
     def fire(
-        self, name: str, overlap: Overlap, wish: Wish, passed: int, late: int, off: int
+        self,
+        name: str,
+        overlap: Overlap,
+        wish: Wish,
+        passed: int,
+        late: int,
+        off: int,
+        missed: int | None,
     ) -> None:
         kept = self._store.schedules.get(name)
         if kept is None or kept.next_at is None:
@@ -318,7 +339,7 @@ class History(RuleBasedStateMachine):
         else:
             self._store.pass_time(passed)
         job = self._store.job(wish._replace(again=None))
-        self._do(fire(name, job, self._store.now, late, off))
+        self._do(fire(name, job, self._store.now, late, off, missed))
 
     @action(2, key=st.sampled_from((KEYS[1], KEYS[1], KEYS[0])), owner=st.one_of(st.none(), BACK))
     def release_identity(self, key: str, owner: int | None) -> None:
@@ -376,7 +397,7 @@ class History(RuleBasedStateMachine):
             ids = self._store.everything()
             rows = await self._same(Step("get", "", lambda engine: engine.get(ids)))
             self._store.rows = dict(zip(ids, rows, strict=True))
-            self._ledger.stands(self._store.rows)
+            self._tally += self._ledger.stands(self._store.rows)
             kept = await self._same(Step("schedules", "", lambda engine: engine.schedules()))
             self._store.schedules = {schedule.name: schedule for schedule in kept}
             await self._same(look(self._store, self._turn))

@@ -45,6 +45,10 @@ FULL: dict[str, Any] = {
     "headers": {"traceparent": "00-abc", "x": ""},
     "metadata": {"n": 1, "f": 1.5, "list": [1, None, True], "map": {"k": "v"}},
     "description": "nightly",
+    "actor": "clerk:7",
+    "on_shutdown": "run_out",
+    "log_level": 15,
+    "log_success": False,
 }
 
 VARIANTS: dict[str, dict[str, Any]] = {

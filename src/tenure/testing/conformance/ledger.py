@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from tenure.core.fleet import QueueSettings
 from tenure.core.job import ERRORS_KEPT, JobRow
+from tenure.core.limits import Blocked
 from tenure.core.states import TRANSITIONS, State
 
 _STEPS = frozenset(
@@ -19,6 +21,8 @@ class Ledger:
     def __init__(self) -> None:
         self._rows: dict[str, JobRow] = {}
         self._holders: dict[tuple[str, int], str] = {}
+        self._slots: dict[str, int | None] = {}
+        self._running: Counter[tuple[str, str | None]] = Counter()
 
     def claimed(self, rows: Iterable[JobRow], held: Sequence[str] | None = None) -> Counter[str]:
         """Note what a claim returned; which arms brought it.
@@ -44,8 +48,15 @@ class Ledger:
             arms["lapsed arm" if before.state is State.RUNNING else "due arm"] += 1
         return arms
 
-    def stands(self, rows: Mapping[str, JobRow | None]) -> None:
-        """Check the rows after a step, against the table and against the rows before it."""
+    def limited(self, settings: QueueSettings) -> None:
+        """Note how a queue is treated from now on."""
+        self._slots[settings.queue] = settings.limits.key_concurrency
+
+    def stands(self, rows: Mapping[str, JobRow | None]) -> Counter[str]:
+        """Check the rows after a step, against the table and against the rows before it.
+
+        Returns how many are blocked, by what.
+        """
         there = [row for row in rows.values() if row is not None]
         for job_id in rows:
             if rows[job_id] is None:
@@ -62,6 +73,27 @@ class Ledger:
                 assert holder == row.owner, f"{row.id} runs for {row.owner}, who never claimed it"
             self._rows[row.id] = row
         _are_unique(there)
+        self._slots_are_kept(there)
+        return Counter(f"blocked by {row.blocked}" for row in there if row.blocked is not None)
+
+    def _slots_are_kept(self, rows: Sequence[JobRow]) -> None:
+        """Check that no key has more jobs at work than it may, or jobs that wait for a free slot.
+
+        Who worked before a limit was lowered goes on.
+        """
+        keyed = [row for row in rows if row.concurrency_key is not None]
+        running = Counter((r.queue, r.concurrency_key) for r in keyed if r.state is State.RUNNING)
+        for key, count in running.items():
+            most = self._slots.get(key[0])
+            assert most is None or count <= max(most, self._running[key]), f"{count} run of {key}"
+        self._running = running
+        next_up = Counter((r.queue, r.concurrency_key, r.task) for r in keyed if r.ready)
+        for row in keyed:
+            if row.blocked == Blocked.CONCURRENCY:
+                key, most = (row.queue, row.concurrency_key), self._slots.get(row.queue)
+                assert most is not None, f"{row.id} waits for a slot where there is no limit"
+                found = running[key] + next_up[*key, row.task]
+                assert found >= most, f"{row.id} waits, but {found} of {most} slots are spoken for"
 
     def _vanished(self, job_id: str) -> None:
         before = self._rows.pop(job_id, None)
@@ -86,6 +118,9 @@ def _is_whole(row: JobRow) -> None:
     running = row.state is State.RUNNING
     assert (row.lease_until is not None) == running, f"{row.id}: {row.state} with a lease"
     assert (row.finished_at is not None) == row.state.final, f"{row.id}: {row.state}, finished_at"
+    assert row.blocked is None or (row.state is State.PENDING and not row.ready), (
+        f"{row.id}: {row.state}, ready {row.ready}, and blocked"
+    )
     assert not row.ready or row.state is State.PENDING, f"{row.id}: {row.state} and ready"
     assert row.owner is not None or not running, f"{row.id} runs for nobody"
     assert len(row.errors) <= ERRORS_KEPT, f"{row.id}: {len(row.errors)} errors"

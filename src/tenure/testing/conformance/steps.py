@@ -86,7 +86,8 @@ def kinds(step: Step, given: Any) -> list[str]:
         return [given.kind]
     if isinstance(given, int):
         return [f"{step.name} {'yes' if given else 'no'}"]
-    return [kind for item in given or () for kind in _kinds_of(step, item)]
+    items = given if isinstance(given, list) else []
+    return [kind for item in items for kind in _kinds_of(step, item)]
 
 
 def _kinds_of(step: Step, item: Any) -> Iterable[str]:
@@ -242,8 +243,11 @@ def remove(name: str, off: int) -> Step:
     return Step("remove_schedule", f"remove_schedule {name} off by {off}", call)
 
 
-def fire(name: str, job: NewJob, now: int, late: int, off: int) -> Step:
-    """Fire the tick that a schedule expects, or one that is `late` or of a revision `off`."""
+def fire(name: str, job: NewJob, now: int, late: int, off: int, missed: int | None) -> Step:
+    """Fire the tick that a schedule expects, or one that is `late` or of a revision `off`.
+
+    It counts as missed from `missed` on, seen from now; exactly now, it is a leap.
+    """
 
     async def call(engine: Engine) -> Any:
         kept = {s.name: s for s in await engine.schedules()}
@@ -251,9 +255,13 @@ def fire(name: str, job: NewJob, now: int, late: int, off: int) -> Step:
         expected = None if schedule is None else schedule.next_at
         at = (now if expected is None else expected) + late
         revision = off if schedule is None else schedule.revision + off
-        return await engine.fire([Tick(name, revision, at, at + 5 * SECOND, job)], now=now)
+        until = None if missed is None else now + missed
+        leap = missed == 0
+        tick = Tick(name, revision, at, at + 5 * SECOND, job, missed_from=until, leap=leap)
+        return await engine.fire([tick], now=now)
 
-    return Step("fire", f"fire {name} off by {late}, {off} with {job.id} at {now}", call)
+    told = f"fire {name} off by {late}, {off}, {missed} with {job.id} at {now}"
+    return Step("fire", told, call)
 
 
 def append(names: Sequence[str], now: int) -> Step:

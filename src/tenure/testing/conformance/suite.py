@@ -8,10 +8,14 @@ from tenure.testing.conformance.claim_resume import TestResume
 from tenure.testing.conformance.claim_room import TestPaused, TestRoom
 from tenure.testing.conformance.concurrency import TestConcurrency
 from tenure.testing.conformance.extend import TestExtend
+from tenure.testing.conformance.fair import TestFairShare, TestFairShareAndOperations
 from tenure.testing.conformance.firing import TestFire, TestOverlap
 from tenure.testing.conformance.history import TestEvents
 from tenure.testing.conformance.ids import TestIdentity
 from tenure.testing.conformance.insert import TestInsert
+from tenure.testing.conformance.limits import TestConcurrencyOfKeys
+from tenure.testing.conformance.limits_queue import TestConcurrencyOfQueues
+from tenure.testing.conformance.limits_rate import TestRateOfKeys, TestRateOfQueues
 from tenure.testing.conformance.lost_replies import TestLostReplies
 from tenure.testing.conformance.presence import TestPresence
 from tenure.testing.conformance.prune import TestInspect, TestPrune
@@ -31,9 +35,13 @@ __all__ = [
     "TestCancel",
     "TestClaim",
     "TestConcurrency",
+    "TestConcurrencyOfKeys",
+    "TestConcurrencyOfQueues",
     "TestEvents",
     "TestExpired",
     "TestExtend",
+    "TestFairShare",
+    "TestFairShareAndOperations",
     "TestFind",
     "TestFire",
     "TestGet",
@@ -48,6 +56,8 @@ __all__ = [
     "TestPresence",
     "TestPromote",
     "TestPrune",
+    "TestRateOfKeys",
+    "TestRateOfQueues",
     "TestReplace",
     "TestRequeue",
     "TestRequeueKeys",
