@@ -470,9 +470,10 @@ class QueueService:
         """Do the housekeeping of the store, for about `budget` seconds (0 to 86,400).
 
         In phases, each in bounded steps and with its share of the time: `sweep`, `retention` of
-        jobs and of `events`. One runner in a fleet does it at a time; it has the right for the
-        budget and a minute. Who comes meanwhile is told so and does nothing. Workers sweep and
-        prune by themselves; this is for hosts without one, and to catch up."""
+        jobs, `schedules` that are due (where this service has tasks) and `events`. One runner in a
+        fleet does it at a time; it has the right for the budget and a minute. Who comes meanwhile
+        is told so and does nothing. Workers do all of it by themselves; this is for hosts without
+        one, and to catch up."""
         return self.async_service._home.run_sync(lambda: self.async_service.maintain(budget))
 
     def sweep(self, limit: int = 500) -> list[Swept]:

@@ -61,6 +61,7 @@ class Ticker:
         self._read_at = float("-inf")
         self._early = 0.0
         self._careful = False
+        self._answers = 0  # ticks that were fired or skipped
         self._wake = asyncio.Event()
 
     def wake(self) -> None:
@@ -91,6 +92,16 @@ class Ticker:
             wait = LOOK
         self._read_at = float("-inf")
         return wait
+
+    async def fire_due(self) -> tuple[int, bool]:
+        """Fire what is due by now, where nobody looks again by himself.
+
+        How many ticks were fired or skipped, and whether more are due. Raises as the store does.
+        """
+        self.wake()
+        before = self._answers
+        wait = await self.look()
+        return self._answers - before, wait <= 0
 
     async def look(self) -> float:
         """Fire all that is due; the seconds until there may be something to do."""
@@ -213,6 +224,7 @@ class Ticker:
                 self._early = min(max(2 * self._early, _EARLY_WAIT), _EARLY_WAIT_MAX)
             self._careful = tick.leap
             return False
+        self._answers += 1
         self._careful, self._early = False, 0.0
         self._time.reached(tick.at)
         self._rows[tick.name] = advanced(self._rows[tick.name], tick)
