@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import get_args
 
@@ -16,6 +16,8 @@ from tests.chaos.fleet import Fleet, until
 from tests.engines.postgres.conftest import Look
 from tests.servers.postgres import PostgresServer
 from tests.servers.schemas import migrated
+
+Scaled = Callable[[int, int], int]
 
 
 @pytest.fixture
@@ -39,7 +41,7 @@ def number(look: Look, query: str) -> int:
 
 @pytest.mark.timeout(300)
 def test_effects_happen_exactly_once_wherever_a_worker_dies(
-    tmp_path: Path, url: str, look: Look, scaled
+    tmp_path: Path, url: str, look: Look, scaled: Scaled
 ) -> None:
     look.execute("CREATE SCHEMA bank CREATE TABLE effects (job text, token bigint)")
     points = [point for point in get_args(bank.Point) if point]

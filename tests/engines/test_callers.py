@@ -220,6 +220,17 @@ async def test_listeners_are_told_after_the_commit(engine, own):
         assert await listener.wait(20) == HEARD
 
 
+@pytest.mark.parametrize("pair", CLOSING, indirect=True, ids="-".join)
+async def test_they_are_told_when_the_connection_is_closed_by_then(engine, own):
+    async with engine.listen({Topic.QUEUE}) as listener:
+        joined = engine.join(own.given)
+        await awaited(joined.insert([make_job()]))
+        await own.commit()
+        await own.close()
+        joined.wake()
+        assert await listener.wait(20) == HEARD
+
+
 @pytest.mark.parametrize("pair", TELLING, indirect=True, ids="-".join)
 async def test_a_rollback_wakes_nobody_whenever_a_commit_follows(engine, own, effects):
     async with engine.listen({Topic.QUEUE}) as listener:
