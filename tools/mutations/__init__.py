@@ -3,9 +3,10 @@
 A guard that is removed here must be missed by somebody. Whoever moves a guard moves its line here.
 """
 
+from tools.mutations.callers import CALLERS
 from tools.mutations.core import CORE
 from tools.mutations.memory import MEMORY
 from tools.mutations.sqlite import SQLITE
 from tools.mutations.suite import SUITE
 
-MUTATIONS = (*CORE, *MEMORY, *SQLITE, *SUITE)
+MUTATIONS = (*CALLERS, *CORE, *MEMORY, *SQLITE, *SUITE)
