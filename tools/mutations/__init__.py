@@ -4,6 +4,7 @@ A guard that is removed here must be missed by somebody. Whoever moves a guard m
 """
 
 from tools.mutations.around import AROUND
+from tools.mutations.callers import CALLERS
 from tools.mutations.core import CORE
 from tools.mutations.memory import MEMORY
 from tools.mutations.operations import OPERATIONS
@@ -12,4 +13,4 @@ from tools.mutations.schedules import SCHEDULES
 from tools.mutations.sqlite import SQLITE
 from tools.mutations.suite import SUITE
 
-MUTATIONS = (*AROUND, *CORE, *MEMORY, *OPERATIONS, *POSTGRES, *SCHEDULES, *SQLITE, *SUITE)
+MUTATIONS = (*AROUND, *CALLERS, *CORE, *MEMORY, *OPERATIONS, *POSTGRES, *SCHEDULES, *SQLITE, *SUITE)
