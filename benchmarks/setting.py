@@ -112,6 +112,10 @@ class Setting:
             )
         return f"sqlite:///{folder / 'tenure.db'}?synchronous={self.synchronous}"
 
+    def elsewhere(self) -> float:
+        """CPU seconds that a server of this setting has taken so far, in all its processes."""
+        return 0.0 if self.server is None else self.server.cpu()
+
     def database(self, name: str) -> str:
         """A new database on the server, which is there until the setting ends; its address."""
         assert self.server is not None, "there is a server for PostgreSQL only"
