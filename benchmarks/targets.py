@@ -49,6 +49,8 @@ TARGETS: Mapping[tuple[str, str], Target] = {
     ("enqueue-concurrent", "postgresql"): _least(0.5),
     ("enqueue-many", "postgresql"): _least(0.4),
     ("backlog", "postgresql"): _least(0.85),
+    ("processes", "postgresql"): _least(1.5),
+    ("lease-cpu", "postgresql"): _most(1),
     ("wakeup-p50", "postgresql"): _most(1.6),
     ("wakeup-p99", "postgresql"): _most(5),
     ("idle-cpu", "postgresql"): _most(0.2),

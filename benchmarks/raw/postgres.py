@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -142,8 +143,8 @@ def bulk(url: str, calls: int, count: int) -> Sample:
     return asyncio.run(run())
 
 
-def drain(url: str, count: int) -> Sample:
-    """The ideal drain of the bare table, on two connections."""
+def drain(url: str, count: int, elsewhere: Callable[[], float]) -> Sample:
+    """The ideal drain of the bare table, on two connections. `elsewhere` as in `Work.drain`."""
 
     async def run() -> Sample:
         async with connected(url) as one:
@@ -161,6 +162,8 @@ def drain(url: str, count: int) -> Sample:
                     ids, attempts = [job[0] for job in jobs], [job[2] for job in jobs]
                     await two.execute(_COMPLETE, (ids, attempts))
 
-                return await IdealWorker(claim, complete, count).run()
+                before = elsewhere()
+                sample = await IdealWorker(claim, complete, count).run()
+                return replace(sample, cpu=sample.cpu + elsewhere() - before)
 
     return asyncio.run(run())

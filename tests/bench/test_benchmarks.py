@@ -11,7 +11,7 @@ import pytest
 from benchmarks import __main__, cases, report
 from benchmarks.measure import Sample, Spread, duel, percentile, ratio, spread
 from benchmarks.rows import Row, against, as_text, missing
-from benchmarks.setting import ENGINES, TINY, settings
+from benchmarks.setting import ENGINES, POSTGRESQL, TINY, settings
 from benchmarks.targets import TARGETS
 
 PLACES = [
@@ -20,8 +20,11 @@ PLACES = [
 
 
 @pytest.mark.parametrize(("name", "engine"), PLACES)
-def test_a_benchmark_yields_rows_with_numbers(name: str, engine: str) -> None:
-    with settings(engine, TINY) as setting:
+def test_a_benchmark_yields_rows_with_numbers(
+    name: str, engine: str, request: pytest.FixtureRequest
+) -> None:
+    server = request.getfixturevalue("postgres_server") if engine == POSTGRESQL else None
+    with settings(engine, TINY, server) as setting:
         rows = list(cases.load()[name].run(setting))
         assert not list(setting.folder.iterdir()), "it cleans up"
     assert rows

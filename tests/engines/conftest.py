@@ -33,10 +33,13 @@ def _sqlite(folder: Path, request: Request) -> Handles:
 
 
 class Counted(PostgresEngine):
-    """Tells the store when its last handle is closed, so that its tables are used again at once."""
+    """Tells the store when its last handle is closed, so that its tables are used again at once.
+
+    Its calls may take long, as they do on a machine that has too much to do.
+    """
 
     def __init__(self, store: Borrowed, url: str) -> None:
-        super().__init__(place_of(url))
+        super().__init__(place_of(f"{url}&timeout=50"))
         self._store = store
 
     async def __aenter__(self) -> Self:
