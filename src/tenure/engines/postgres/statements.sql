@@ -462,7 +462,7 @@ SELECT {columns} FROM (
             AND (%(states)s::text[] IS NULL OR state || '' = ANY(%(states)s::text[]))
             AND (%(tasks)s::text[] IS NULL OR task || '' = ANY(%(tasks)s::text[]))
             AND (%(queues)s::text[] IS NULL OR queue || '' = ANY(%(queues)s::text[]))
-            AND (%(schedules)s::text[] IS NULL OR schedule || '' = ANY(%(schedules)s::text[]))
+            AND (%(schedules)s::text[] IS NULL OR (schedule = ANY(%(schedules)s::text[])) IS TRUE)
         ORDER BY id DESC LIMIT %(most)s::bigint
     ) UNION ALL (
         SELECT {columns} FROM {finished}
@@ -470,7 +470,7 @@ SELECT {columns} FROM (
             AND (%(states)s::text[] IS NULL OR state || '' = ANY(%(states)s::text[]))
             AND (%(tasks)s::text[] IS NULL OR task || '' = ANY(%(tasks)s::text[]))
             AND (%(queues)s::text[] IS NULL OR queue || '' = ANY(%(queues)s::text[]))
-            AND (%(schedules)s::text[] IS NULL OR schedule || '' = ANY(%(schedules)s::text[]))
+            AND (%(schedules)s::text[] IS NULL OR (schedule = ANY(%(schedules)s::text[])) IS TRUE)
         ORDER BY id DESC LIMIT %(most)s::bigint
     )
 ) AS both_kinds
@@ -486,7 +486,7 @@ WHERE id < %(before)s::text
     AND (%(states)s::text[] IS NULL OR state = ANY(%(states)s::text[]))
     AND (%(tasks)s::text[] IS NULL OR task = ANY(%(tasks)s::text[]))
     AND (%(queues)s::text[] IS NULL OR queue = ANY(%(queues)s::text[]))
-    AND (%(schedules)s::text[] IS NULL OR schedule = ANY(%(schedules)s::text[]))
+    AND (%(schedules)s::text[] IS NULL OR (schedule = ANY(%(schedules)s::text[])) IS TRUE)
 ORDER BY id DESC LIMIT %(most)s::bigint;
 
 -- name: stats
@@ -682,7 +682,7 @@ WITH doomed AS MATERIALIZED (
         AND (%(states)s::text[] IS NULL OR state = ANY(%(states)s::text[]))
         AND (%(tasks)s::text[] IS NULL OR task = ANY(%(tasks)s::text[]))
         AND (%(queues)s::text[] IS NULL OR queue = ANY(%(queues)s::text[]))
-        AND (%(schedules)s::text[] IS NULL OR schedule = ANY(%(schedules)s::text[]))
+        AND (%(schedules)s::text[] IS NULL OR (schedule = ANY(%(schedules)s::text[])) IS TRUE)
     ORDER BY finished_at, id LIMIT %(most)s::bigint
     FOR UPDATE SKIP LOCKED
 )
