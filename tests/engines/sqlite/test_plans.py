@@ -26,6 +26,7 @@ new_id = IdSource()
 VALUES = {
     "ids": '["a"]',
     "queues": '["q"]',
+    "schedules": None,
     "tasks": '["t"]',
     "queue": "q",
     "task": "t",
