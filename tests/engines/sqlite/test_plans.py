@@ -55,7 +55,6 @@ VALUES = {
     "floor": "a",
     "state": "failed",
     "scan": 50,
-    "schedules": None,
     "actors": None,
     **dict.fromkeys(("created_from", "created_to", "finished_from", "finished_to")),
     "priority": 0,
