@@ -60,6 +60,11 @@ def _pooled(folder: Path, request: Request) -> Handles:
     return lambda: Counted(store, pooler.through(store.url))
 
 
+def _bounced(folder: Path, request: Request) -> Handles:
+    store, pooler = _borrowed(request), request.getfixturevalue("postgres_bouncer")
+    return lambda: Counted(store, pooler.through(store.url))
+
+
 def _borrowed(request: Request) -> Borrowed:
     schemas: Schemas = request.getfixturevalue("postgres_schemas")
     store = schemas.borrow()
@@ -72,11 +77,12 @@ ENGINES: dict[str, Callable[[Path, Request], Handles]] = {
     "sqlite": _sqlite,
     "postgres": _postgres,
     "pooled": _pooled,
+    "bounced": _bounced,
 }
 """Name: from an empty folder, a factory of unopened handles on one fresh store."""
 
 
-SOAKED = {"pooled"}
+SOAKED = {"pooled", "bounced"}
 """Those that are as others are, but for what is in between: not in every test run."""
 
 PARAMS = [
