@@ -2,6 +2,10 @@
 
 from tools.mutations.kinds import changes_of
 
+_PURE = "tests/core/test_limits.py"
+_RACES = "tests/engines/postgres/test_limits.py"
+_THREADS = "tests/worker/test_thread_bodies.py"
+
 _CORE = changes_of(
     "core/limits.py",
     "memory",
@@ -13,7 +17,7 @@ _CORE = changes_of(
     (
         "            self.running[held] = self.running.get(held, 0) + 1\n",
         "            self.running[held] = self.running.get(held, 0)\n",
-        "tests/core/test_limits.py::test_the_gate_counts_what_it_lets_through",
+        f"{_PURE}::test_the_gate_counts_what_it_lets_through",
     ),
     (
         "rooms.append(max(0, limits.concurrency - running))",
@@ -23,12 +27,12 @@ _CORE = changes_of(
     (
         "return slack // rate.interval + 1 if slack >= 0 else 0",
         "return slack // rate.interval + 1 if slack > 0 else 0",
-        "tests/core/test_limits.py::test_the_next_start_is_when_one_is_allowed_and_not_before",
+        f"{_PURE}::test_the_next_start_is_when_one_is_allowed_and_not_before",
     ),
     (
         "return -(-self.period // self.count)",
         "return self.period // self.count",
-        "tests/core/test_limits.py::test_a_rate_is_kept_in_microseconds",
+        f"{_PURE}::test_a_rate_is_kept_in_microseconds",
     ),
     (
         "arrival > now + 2 * rate.burst * rate.interval:",
@@ -43,7 +47,7 @@ _CORE = changes_of(
     (
         "return len(self.parked) >= PARKED_MAX",
         "return len(self.parked) > PARKED_MAX",
-        "tests/core/test_limits.py::test_the_gate_closes_after_a_number",
+        f"{_PURE}::test_the_gate_closes_after_a_number",
     ),
     (
         "    if after.blocked == Blocked.CONCURRENCY:\n",
@@ -58,7 +62,7 @@ _CORE = changes_of(
     (
         "        self._taken[candidate.queue] -= 1\n",
         "",
-        "tests/core/test_limits.py::test_what_another_took_does_not_count",
+        f"{_PURE}::test_what_another_took_does_not_count",
     ),
 )
 _TURNS = changes_of(
@@ -136,8 +140,7 @@ _POSTGRES = (
         (
             "    yield from lock({queue for queue, _ in freed})\n",
             "",
-            "tests/engines/postgres/test_limits.py::"
-            "test_no_wake_up_is_lost_between_a_claim_and_an_end",
+            f"{_RACES}::test_no_wake_up_is_lost_between_a_claim_and_an_end",
         ),
     )
     + changes_of(
@@ -146,8 +149,7 @@ _POSTGRES = (
         (
             "    yield from limiting.repair(out, limit)\n",
             "",
-            "tests/engines/postgres/test_limits.py::"
-            "test_a_sweep_finds_a_free_slot_that_nobody_passed_on",
+            f"{_RACES}::test_a_sweep_finds_a_free_slot_that_nobody_passed_on",
         ),
     )
     + changes_of(
@@ -156,8 +158,7 @@ _POSTGRES = (
         (
             "                    out.doubtful.add((fence.queue, fence.concurrency_key))\n",
             "                    pass\n",
-            "tests/engines/postgres/test_limits.py::"
-            "test_a_transaction_of_the_caller_passes_its_slot_on_at_the_end",
+            f"{_RACES}::test_a_transaction_of_the_caller_passes_its_slot_on_at_the_end",
         ),
     )
     + changes_of(
@@ -176,8 +177,7 @@ _WORKER = changes_of(
     (
         'elif self._told != "timeout" or self._holds_slot:',
         'elif self._told != "timeout":',
-        "tests/worker/test_thread_bodies.py::"
-        "test_a_body_with_a_concurrency_key_keeps_its_slot_past_its_timeout",
+        f"{_THREADS}::test_a_body_with_a_concurrency_key_keeps_its_slot_past_its_timeout",
     ),
 )
 LIMITS = (*_CORE, *_TURNS, *_SQLITE, *_POSTGRES, *_WORKER)
