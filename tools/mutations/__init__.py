@@ -14,4 +14,15 @@ from tools.mutations.schedules import SCHEDULES
 from tools.mutations.sqlite import SQLITE
 from tools.mutations.suite import SUITE
 
-MUTATIONS = (*AROUND, *CALLERS, *CORE, *LIMITS, *MEMORY, *OPERATIONS, *POSTGRES, *SCHEDULES, *SQLITE, *SUITE)
+MUTATIONS = (
+    *AROUND,
+    *CALLERS,
+    *CORE,
+    *LIMITS,
+    *MEMORY,
+    *OPERATIONS,
+    *POSTGRES,
+    *SCHEDULES,
+    *SQLITE,
+    *SUITE,
+)
