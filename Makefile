@@ -13,7 +13,7 @@ PY  := $(BIN)/python
 MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test test-all soak bench generate format clean runtime dev pytest
+.PHONY: help setup setup-full demo check test test-all soak bench generate format clean runtime dev pytest
 
 help: ## list the targets
 	@echo "make TARGET [PYTHON=python3.12] [VENV=.venv] [ARGS=...]"
@@ -22,6 +22,9 @@ help: ## list the targets
 		while IFS='	' read -r target text; do printf '  %-10s %s\n' "$$target" "$$text"; done
 
 setup: dev ## prepare the virtual environment for development
+
+setup-full: dev ## also what some tests use: PgBouncer (Debian, as root)
+	@sh tools/setup_full.sh
 
 runtime:
 	@sh tools/setup.sh "$(PYTHON)" "$(VENV)" runtime

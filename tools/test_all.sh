@@ -30,7 +30,7 @@ for programs in ${POSTGRESES:-}; do
     fi
     printf '\n--- %s\n' "$version"
     if TENURE_TEST_POSTGRES="$programs" "${MAKE:-make}" pytest \
-        ARGS="tests/engines tests/chaos/test_postgres.py -k 'postgres or pooled' $*"; then
+        ARGS="tests/engines tests/chaos -k 'postgres or pooled' $*"; then
         passed="$passed $version"
     else
         failed="$failed $version"

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import pytest
 
@@ -63,6 +63,11 @@ def _pooled(folder: Path, request: Request) -> Handles:
     return lambda: Counted(store, pooler.through(store.url))
 
 
+def _bounced(folder: Path, request: Request) -> Handles:
+    store, pooler = _borrowed(request), request.getfixturevalue("postgres_bouncer")
+    return lambda: Counted(store, pooler.through(store.url))
+
+
 def _borrowed(request: Request) -> Borrowed:
     schemas: Schemas = request.getfixturevalue("postgres_schemas")
     store = schemas.borrow()
@@ -75,14 +80,26 @@ ENGINES: dict[str, Callable[[Path, Request], Handles]] = {
     "sqlite": _sqlite,
     "postgres": _postgres,
     "pooled": _pooled,
+    "bounced": _bounced,
 }
 """Name: from an empty folder, a factory of unopened handles on one fresh store."""
 
-SOAKED = {"pooled"}
+
+SOAKED = {"bounced"}
+"""Those that are as another is, but for whose double stands in between: not in every test run."""
+
+LONG = {"pooled", "bounced"}
 """Those that are as others are, but for what is in between: random histories are for soaks."""
 
 
-@pytest.fixture(params=ENGINES)
+def _but(marked: set[str]) -> list[Any]:
+    """The engines, some of them for soaks only."""
+    return [
+        pytest.param(name, marks=pytest.mark.soak) if name in marked else name for name in ENGINES
+    ]
+
+
+@pytest.fixture(params=_but(SOAKED))
 async def open_engine(request: Request, tmp_path: Path) -> AsyncIterator[OpenEngine]:
     """What the suite asks for: each call opens a handle on the store of this test."""
     handle = ENGINES[request.param](tmp_path, request)
@@ -90,11 +107,7 @@ async def open_engine(request: Request, tmp_path: Path) -> AsyncIterator[OpenEng
         yield lambda: stack.enter_async_context(handle())
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(name, marks=pytest.mark.soak) if name in SOAKED else name for name in ENGINES
-    ]
-)
+@pytest.fixture(params=_but(LONG))
 def fresh_engine(request: Request, tmp_path: Path) -> Callable[[], Engine]:
     """Each call gives an unopened engine on a new and empty store."""
     folders = (tmp_path / str(number) for number in itertools.count())

@@ -62,7 +62,7 @@ class PostgresServer:
         self._binaries = binaries or self._copied()
         self._process: subprocess.Popen[bytes] | None = None
         self._make_cluster()
-        self.port = _free_port()
+        self.port = free_port()
 
     def url(self, database: str = "postgres") -> str:
         """The address of a database."""
@@ -237,7 +237,8 @@ def temporary_folder() -> Path:
     return folder
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of the loopback that nobody listens on at this moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

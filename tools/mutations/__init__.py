@@ -6,6 +6,7 @@ A guard that is removed here must be missed by somebody. Whoever moves a guard m
 from tools.mutations.around import AROUND
 from tools.mutations.callers import CALLERS
 from tools.mutations.core import CORE
+from tools.mutations.limits import LIMITS
 from tools.mutations.memory import MEMORY
 from tools.mutations.operations import OPERATIONS
 from tools.mutations.postgres import POSTGRES
@@ -13,4 +14,15 @@ from tools.mutations.schedules import SCHEDULES
 from tools.mutations.sqlite import SQLITE
 from tools.mutations.suite import SUITE
 
-MUTATIONS = (*AROUND, *CALLERS, *CORE, *MEMORY, *OPERATIONS, *POSTGRES, *SCHEDULES, *SQLITE, *SUITE)
+MUTATIONS = (
+    *AROUND,
+    *CALLERS,
+    *CORE,
+    *LIMITS,
+    *MEMORY,
+    *OPERATIONS,
+    *POSTGRES,
+    *SCHEDULES,
+    *SQLITE,
+    *SUITE,
+)

@@ -35,7 +35,7 @@ class Listing(click.Group):
 
 @click.group(cls=Listing)
 def queues() -> None:
-    """Count the jobs of each queue, and say how queues are treated.
+    """Count the jobs of each queue; pause, resume and limit queues.
 
     Without a command it is `tenure queues list`.
     """

@@ -116,6 +116,7 @@ PLANS: dict[str, set[str]] = {
     "give_slots": {"jobs_blocked_slot"} | PRIMARY,
     "give_starts": {"jobs_blocked_rate"} | PRIMARY,
     "repair_slots": {"jobs_blocked_slot", "jobs_slots", "jobs_next"} | PRIMARY,
+    "repair_keys": {"jobs_blocked_slot", "jobs_slots", "jobs_next"} | PRIMARY,
     "beyond_rate": {"jobs_blocked_rate"},
     "overdue_queues": {"jobs_overdue"},
     "expire": {"jobs_overdue"} | PRIMARY,

@@ -9,12 +9,14 @@ import pytest
 
 from tenure.clock import IdSource
 from tenure.core import rules
+from tenure.core.fleet import QueueChange
 from tenure.core.job import COLUMNS, JobError, JobRow, NewJob
+from tenure.core.limits import Limits, Rate
 from tenure.core.outcomes import Change, Completed, Errored, Released, ReleaseReason
 from tenure.core.query import SCAN_MAX, Filter, Page
 from tenure.core.states import State
 from tenure.engines.protocol import Claim
-from tenure.engines.sqlite import claiming, operations, queries
+from tenure.engines.sqlite import claiming, fleet, operations, queries
 from tenure.engines.sqlite.connection import Place, connect
 from tenure.engines.sqlite.operations import SQL
 from tenure.engines.sqlite.thread import Transaction
@@ -272,6 +274,36 @@ def test_next_due_costs_the_same_beside_many_others(connection: sqlite3.Connecti
 
     alone = cost()
     fill(connection, scaled(17_000, 300_000))
+    assert cost() <= alone + SLACK
+
+
+def test_a_claim_costs_the_same_beside_many_blocked_jobs(connection: sqlite3.Connection, scaled):
+    limits = Limits(key_concurrency=1, key_rate=Rate(1, HOUR))
+    do(connection, lambda tx: fleet.configure(tx, QueueChange("q", limits=limits)))
+    claim = Claim(owner="w", limit=5, lease=HOUR, queues=("q",), tasks=("t",))
+
+    def jobs(count: int, priority: int = 0, **keys: str) -> list[NewJob]:
+        return [
+            NewJob(id=new_id(), task="t", queue="q", priority=priority, **keys)
+            for _ in range(count)
+        ]
+
+    def cost() -> int:
+        do(connection, lambda tx: operations.insert(tx, jobs(5), NOW))
+        taken: list[JobRow] = []
+        steps = steps_of(connection, lambda tx: taken.extend(claiming.claim(tx, claim, NOW)))
+        assert len(taken) == 5
+        end(connection, taken)
+        return steps
+
+    cost()
+    alone = cost()
+    count = scaled(5_000, 100_000)
+    many = jobs(count, 9, concurrency_key="k") + jobs(count, 9, rate_key="r")
+    do(connection, lambda tx: operations.insert(tx, many, NOW))
+    left = "SELECT count(*) FROM jobs WHERE state = 'pending' AND ready = 1"
+    while connection.execute(left).fetchone()[0]:
+        do(connection, lambda tx: claiming.claim(tx, claim, NOW))
     assert cost() <= alone + SLACK
 
 

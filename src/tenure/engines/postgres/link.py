@@ -6,6 +6,7 @@ import asyncio
 import os
 import select
 import socket
+from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 import psycopg
@@ -47,8 +48,7 @@ class Link:
     ) -> None:
         self.connection = connection
         self.ours = True
-        self.given_up = False
-        """Whether it is about to be ended, whatever comes back by it until then."""
+        self._abandoned = False
         self._statements = statements
         arrays.teach(connection)
         self._cursor = connection.cursor(binary=True)
@@ -100,7 +100,7 @@ class Link:
     def clean(self) -> bool:
         """Whether the next operation may use it."""
         idle = psycopg.pq.TransactionStatus.IDLE
-        usable = not self.connection.closed and not self.given_up
+        usable = not self._abandoned and not self.connection.closed
         return usable and self.connection.info.transaction_status is idle
 
     async def run(self, steps: Steps[T], *, whole: bool) -> T:
@@ -150,8 +150,15 @@ class Link:
                 except OSError:
                     pass  # it has ended by itself
 
-    async def abandon(self) -> None:
-        """Have the server stop what it does, if it can be reached; then end the connection."""
+    def abandon(self) -> Coroutine[object, object, None]:
+        """Have the server stop what it does, if it can be reached; then end the connection.
+
+        From the call on it is not clean any more, whatever answer may still come.
+        """
+        self._abandoned = True
+        return self._end()
+
+    async def _end(self) -> None:
         try:
             await self.connection.cancel_safe(timeout=CANCEL_SECONDS)
         except Exception:

@@ -393,10 +393,10 @@ RETURNING j.id, j.queue, j.concurrency_key,
 
 -- name: fences
 -- What decides about writes that show a token, for those of them that did not take effect.
-SELECT id, token, owner, state, cancel_requested, lease_until <= {now}
+SELECT id, token, owner, state, cancel_requested, lease_until <= {now}, queue, concurrency_key
 FROM {jobs} WHERE id = ANY(%(ids)s::text[])
 UNION ALL
-SELECT id, token, owner, state, cancel_requested, false
+SELECT id, token, owner, state, cancel_requested, false, queue, concurrency_key
 FROM {finished} WHERE id = ANY(%(ids)s::text[]);
 
 -- name: unlocked
@@ -930,6 +930,46 @@ idle AS MATERIALIZED (
             LIMIT lane.slots
         ) AS spoken_for
     ) LIMIT %(most)s::bigint
+),
+next AS MATERIALIZED (
+    SELECT c.id FROM idle CROSS JOIN LATERAL (
+        SELECT j.id FROM {jobs} j
+        WHERE j.blocked = 'concurrency' AND j.queue = idle.queue AND j.concurrency_key = idle.key
+            AND j.task = idle.task
+        ORDER BY j.rank, j.id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
+    ) c
+)
+UPDATE {jobs} j SET ready = true, blocked = NULL FROM next WHERE j.id = next.id
+RETURNING j.id, j.queue;
+
+-- name: repair_keys
+-- The same for these keys, with so many slots each.
+WITH RECURSIVE lane (queue, key, slots, task) AS (
+    SELECT k.queue, k.key, k.slots, (
+        SELECT min(j.task) FROM {jobs} j
+        WHERE j.blocked = 'concurrency' AND j.queue = k.queue AND j.concurrency_key = k.key
+    ) FROM unnest(%(queues)s::text[], %(keys)s::text[], %(slots)s::bigint[])
+        AS k (queue, key, slots)
+    UNION ALL
+    SELECT lane.queue, lane.key, lane.slots, (
+        SELECT min(j.task) FROM {jobs} j
+        WHERE j.blocked = 'concurrency' AND j.queue = lane.queue AND j.concurrency_key = lane.key
+            AND j.task > lane.task
+    ) FROM lane WHERE lane.task IS NOT NULL
+),
+idle AS MATERIALIZED (
+    SELECT lane.* FROM lane WHERE lane.task IS NOT NULL AND lane.slots > (
+        SELECT count(*) FROM {jobs} j
+        WHERE j.state = 'running' AND j.concurrency_key IS NOT NULL
+            AND j.queue = lane.queue AND j.concurrency_key = lane.key
+    ) + (
+        SELECT count(*) FROM (
+            SELECT FROM {jobs} j
+            WHERE j.state = 'pending' AND j.ready AND j.concurrency_key IS NOT NULL
+                AND j.queue = lane.queue AND j.concurrency_key = lane.key AND j.task = lane.task
+            LIMIT lane.slots
+        ) AS spoken_for
+    )
 ),
 next AS MATERIALIZED (
     SELECT c.id FROM idle CROSS JOIN LATERAL (
