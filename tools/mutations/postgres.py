@@ -150,8 +150,8 @@ POSTGRES = (
             "test_events.py::test_a_transaction_that_commits_late_is_not_skipped",
         ),
         (
-            "    WHERE finished_at < %(before)s::bigint\n",
-            "    WHERE finished_at <= %(before)s::bigint\n",
+            "state = s.state AND finished_at < %(before)s::bigint\n",
+            "state = s.state AND finished_at <= %(before)s::bigint\n",
             "TestPrune::test_only_what_ended_before_the_instant",
         ),
         (
