@@ -97,10 +97,10 @@ def postgres_store(postgres_schemas) -> Iterator[Store]:
     place = place_of(borrowed.url)
     with psycopg.connect(place.conninfo, autocommit=True) as connection:
         connection.execute("SELECT set_config('search_path', %s, false)", (place.schema,))
-        connection.execute(POSTGRES_HISTORY)  # type: ignore[arg-type]
+        connection.execute(POSTGRES_HISTORY)
         yield Store(
             borrowed.url,
-            lambda sql: connection.execute(sql).fetchall(),  # type: ignore[arg-type]
+            lambda sql: connection.execute(sql).fetchall(),
             "SELECT count(*) FROM finished WHERE state = 'completed'",
         )
         connection.execute("DROP TRIGGER note ON jobs")
