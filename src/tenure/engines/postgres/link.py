@@ -63,9 +63,13 @@ class Link:
                     prepare_threshold=None,
                     client_encoding="utf8",
                 )
-                check_server(connection.info.server_version)
-                link = cls(connection, statements)
-                await link._adopt(place)
+                try:
+                    check_server(connection.info.server_version)
+                    link = cls(connection, statements)
+                    await link._adopt(place)
+                except BaseException:  # given up halfway, as by a worker that ends
+                    await connection.close()
+                    raise
                 return link
         except TimeoutError:
             raise EngineUnavailable(
