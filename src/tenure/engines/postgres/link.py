@@ -70,17 +70,10 @@ class Link:
                     check_server(connection.info.server_version)
                     link = cls(connection, statements)
                     await link._adopt(place)
-<<<<<<< HEAD
                     return link
                 except BaseException:
                     await connection.close()
                     raise
-=======
-                except BaseException:  # given up halfway, as by a worker that ends
-                    await connection.close()
-                    raise
-                return link
->>>>>>> svc
         except TimeoutError:
             raise EngineUnavailable(
                 f"{place.shown} gave no connection within {seconds:.3g} s"
