@@ -48,10 +48,10 @@ def queues() -> None:
 def list_queues(app: str | None, as_json: bool, show_traceback: bool) -> None:
     """Count the jobs of each queue by state, and show its settings.
 
-    "pending" are due now, also those that a limit holds back: "blocked"; "scheduled" wait for their
-    time, "lapsed" are running jobs whose worker vanished. "waiting" is how long the first due job has waited. "settings": whether the queue is
-    paused, and its limits. Jobs that nobody can run, as far as this app and the workers tell, are
-    pointed out.
+    "pending" are due now, "blocked" those of them that a limit holds back; "scheduled" wait for
+    their time, "lapsed" are running jobs whose worker vanished. "waiting" is how long the first due
+    job has waited. "settings": whether the queue is paused, and its limits. Jobs that nobody can
+    run, as far as this app and the workers tell, are pointed out.
     """
 
     async def ask(service: QueueService, _: bool) -> tuple[Listed, Sequence[str]]:

@@ -11,7 +11,6 @@ from tenure.core.durations import SECOND
 from tenure.core.limits import NO_LIMITS, Limits
 from tenure.core.states import FINAL, State
 
-
 UNKNOWN_TASK = "task-unknown"
 """The code of the finding that there are jobs which nobody can run."""
 
