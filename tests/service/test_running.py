@@ -16,6 +16,7 @@ from tenure.core.states import State
 from tenure.errors import (
     ConfigurationError,
     EngineUnavailable,
+    InvalidArguments,
     JobFailed,
     JobNotClaimable,
     LeaseLost,
@@ -170,6 +171,19 @@ async def test_a_store_that_flaps_keeps_no_claimed_job_from_running(url: str, ta
     [job] = await jobs.claim()
     flaky.fail("extend", times=2)
     assert (await jobs.execute(job)).result == 3
+
+
+@pytest.mark.parametrize("wrong", ["01890000", None, object()], ids=["an id", "None", "other"])
+async def test_what_is_no_job_is_not_executed(jobs: QueueService, wrong: Any):
+    with pytest.raises(InvalidArguments, match="job that was claimed"):
+        await jobs.execute(wrong)
+
+
+@pytest.mark.parametrize("wrong", ["7", 7.0, True])
+async def test_what_is_no_token_takes_nothing_over(jobs: QueueService, tasks, wrong: Any):
+    handle = await jobs.enqueue(tasks["add"], 1)
+    with pytest.raises(InvalidArguments, match="token"):
+        await jobs.run_one(handle.id, wrong)
 
 
 async def test_code_that_is_not_here_is_told_first(jobs: QueueService, tasks):

@@ -395,7 +395,7 @@ async def test_preview(jobs: QueueService):
     await jobs.schedules.add("ends", "greet", interval=60, ends_at=end)
     assert len(await jobs.schedules.preview("ends", 1000)) == 2
     for bad in (0, 1001, True):
-        with pytest.raises(ConfigurationError, match="limit"):
+        with pytest.raises(ConfigurationError, match="n must"):
             await jobs.schedules.preview("s", bad)
 
 
