@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from tenure.cli import output, target
+from tenure.cli.listing import Listing
 from tenure.cli.options import app_argument, common
 from tenure.cli.output import Column
 from tenure.cli.rates import RateText, rate_text
@@ -23,15 +24,6 @@ _COUNTS = tuple(
 )
 Listed = list[tuple[QueueStats, QueueSettings]]
 _queue = click.argument("arguments", nargs=-1, required=True, metavar="[APP] QUEUE")
-
-
-class Listing(click.Group):
-    """A group that lists, unless the first word is one of its commands."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
-            args = ["list", *args]
-        return super().parse_args(ctx, args)
 
 
 @click.group(cls=Listing)
