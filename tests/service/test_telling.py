@@ -206,6 +206,23 @@ async def test_a_lost_lease_is_told_once(shop: Shop):
     assert [job_id for job_id, _ in told.losses] == [handle.id]
 
 
+async def test_a_failure_of_another_holders_job_is_not_told(shop: Shop):
+    told = Told()
+    act = shop.jobs.task(name="act", **told.options)(_nothing)
+    handle = await shop.jobs.enqueue(act)
+    shop.engine.fail("extend", times=100)
+    async with shop.jobs.receive() as deliveries:
+        with pytest.raises(ValueError, match="boom"):
+            async with deliveries[0]:
+                deliveries[0].lease.on_signal = None  # as if it had heard of nothing
+                shop.clock.advance(40)
+                assert [job.id for job in await shop.jobs.claim()] == [handle.id]
+                raise ValueError("boom")
+        await until(lambda: told.losses)
+    assert (told.losses, told.failures) == ([(handle.id, "taken")], [])
+    assert (await handle.job()).state is State.RUNNING
+
+
 async def test_a_cancel_stops_the_context(shop: Shop):
     handle = await shop.jobs.enqueue(shop.jobs.tasks.get("other"))
     async with shop.jobs.receive() as deliveries, deliveries[0]:

@@ -13,6 +13,7 @@ from tools.mutations.postgres import POSTGRES
 from tools.mutations.schedules import SCHEDULES
 from tools.mutations.sqlite import SQLITE
 from tools.mutations.suite import SUITE
+from tools.mutations.telling import TELLING
 
 MUTATIONS = (
     *AROUND,
@@ -25,4 +26,5 @@ MUTATIONS = (
     *SCHEDULES,
     *SQLITE,
     *SUITE,
+    *TELLING,
 )
