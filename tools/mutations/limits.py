@@ -81,7 +81,7 @@ _TURNS = changes_of(
     (
         "(row.queue, row.fair_key, row.priority)",
         "(row.queue, row.fair_key, 0)",
-        "TestFairShare::test_priorities_hold_and_turns_are_taken_among_equals",
+        "TestFairShare::test_priorities_of_one_batch_do_not_mix",
     ),
 )
 _SQLITE = (
