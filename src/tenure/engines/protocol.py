@@ -72,7 +72,8 @@ class Operate(Protocol):
 
         Jobs in the order `finished_at, id`, restricted further by `where`, of which `ids`,
         `states`, `tasks` and `queues` count; of events those that are old enough among the first
-        `limit` that are kept, and no others are looked at. A reservation outlives its job. Raises `ConfigurationError` for a limit out of range.
+        `limit` that are kept, and no others are looked at. A reservation outlives its job. Raises
+        `ConfigurationError` for a limit out of range.
         """
         ...
 

@@ -662,14 +662,15 @@ ORDER BY id DESC;
 -- The depth of every queue, or of these. Reads both tables: never on a hot path.
 WITH clock AS MATERIALIZED (SELECT {now} AS now),
 both_kinds AS (
-    SELECT queue, state, available_at, lease_until FROM {jobs}
+    SELECT queue, state, available_at, blocked, lease_until FROM {jobs}
     WHERE %(queues)s::text[] IS NULL OR queue = ANY(%(queues)s::text[])
     UNION ALL
-    SELECT queue, state, available_at, lease_until FROM {finished}
+    SELECT queue, state, available_at, blocked, lease_until FROM {finished}
     WHERE %(queues)s::text[] IS NULL OR queue = ANY(%(queues)s::text[])
 )
 SELECT queue,
     count(*) FILTER (WHERE state = 'pending' AND available_at <= now),
+    count(*) FILTER (WHERE state = 'pending' AND available_at <= now AND blocked IS NOT NULL),
     count(*) FILTER (WHERE state = 'pending' AND available_at > now),
     count(*) FILTER (WHERE state = 'running'),
     count(*) FILTER (WHERE state = 'running' AND lease_until <= now),
