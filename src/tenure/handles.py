@@ -30,14 +30,17 @@ _ENDINGS = {
 
 
 class JobHandle(Generic[R]):
-    """A job that was enqueued. `created` is False when it was there already."""
+    """A job that was enqueued. `created` is False when it was there already.
+
+    It is None in a pipeline of Redis: nothing is known before that was executed.
+    """
 
     def __init__(
         self,
         service: QueueService,
         id: str,
         *,
-        created: bool = True,
+        created: bool | None = True,
         task: Task[..., R] | None = None,
     ) -> None:
         self.id = id

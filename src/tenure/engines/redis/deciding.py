@@ -13,7 +13,7 @@ from tenure.core.identity import Holder, Reservation
 from tenure.core.job import JobRow
 from tenure.core.states import State
 from tenure.engines.protocol import Topic
-from tenure.engines.redis.link import Link
+from tenure.engines.redis.link import Runs
 from tenure.engines.redis.rows import Packed, to_kept, to_row
 from tenure.engines.signals import signals_of
 from tenure.errors import EngineUnavailable
@@ -145,7 +145,7 @@ class Plan:
 
 
 async def decided(
-    link: Link,
+    link: Runs,
     name: str,
     question: Question,
     decide: Callable[[Seen, Plan], T],

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, cast
 
 from redis import exceptions
 from redis.asyncio import connection as connections
@@ -16,17 +16,33 @@ from tenure.engines.redis.faults import summary
 from tenure.engines.redis.place import Address, Place
 from tenure.errors import ConfigurationError, EngineUnavailable
 
-Connection = connections.AbstractConnection
+
+class Connection(Protocol):
+    """What is used of the driver's connections."""
+
+    async def connect(self) -> None: ...
+
+    async def disconnect(self, nowait: bool = False) -> None: ...
+
+    async def send_command(self, *words: Any, **options: Any) -> None: ...
+
+    async def send_packed_command(self, command: Any, check_health: bool = True) -> None: ...
+
+    async def read_response(
+        self,
+        disable_decoding: bool = False,
+        timeout: float | None = None,
+        *,
+        disconnect_on_error: bool = True,
+    ) -> Any: ...
+
+
+Make = Callable[[Place, Address | None, float, Mapping[str, Any]], Connection]
+"""Makes a connection, not connected yet: to an address, within seconds, with other options."""
 
 
 class Unreachable(Exception):
     """No server could be asked; nothing was sent."""
-
-
-class Talk(Protocol):
-    """One question to one server."""
-
-    async def __call__(self, connection: Connection) -> Any: ...
 
 
 async def ask(connection: Connection, *words: str | bytes | int) -> Any:
@@ -35,11 +51,47 @@ async def ask(connection: Connection, *words: str | bytes | int) -> Any:
     return await connection.read_response()
 
 
+def options_of(place: Place, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of every connection, whatever it is made of."""
+    return {
+        "db": place.db,
+        "username": place.username,
+        "password": place.password,
+        "protocol": 2,
+        "socket_timeout": None,
+        **given,
+    }
+
+
+def address_of(place: Place, address: Address, seconds: float) -> dict[str, Any]:
+    """The options of a connection to an address."""
+    host, port = address
+    found: dict[str, Any] = {"host": host, "port": port, "socket_connect_timeout": seconds}
+    found["socket_keepalive"] = True
+    if place.is_tls:
+        found["ssl_cert_reqs"] = "required" if place.verify else "none"
+        found["ssl_check_hostname"] = place.verify
+        found["ssl_ca_certs"] = place.cafile
+    return found
+
+
+def awaited(
+    place: Place, address: Address | None, seconds: float, given: Mapping[str, Any]
+) -> Connection:
+    """A connection of the driver's async kind."""
+    options = options_of(place, given) | {"retry": Retry(NoBackoff(), 0)}
+    if address is None:
+        return cast(Connection, connections.UnixDomainSocketConnection(path=place.path, **options))
+    kind = connections.SSLConnection if place.is_tls else connections.Connection
+    return cast(Connection, kind(**address_of(place, address, seconds), **options))
+
+
 class Dialler:
     """Makes connections to the server that has the keys, wherever that is now."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, make: Make = awaited) -> None:
         self._place = place
+        self._make = make
         self._moved: Address | None = None
         self._nodes: list[Address] = []
 
@@ -58,9 +110,9 @@ class Dialler:
         return await self._open(place.hosts[0] if place.hosts else None, seconds)
 
     async def _open(self, address: Address | None, seconds: float, **given: Any) -> Connection:
-        connection = _connection(self._place, address, seconds, given)
+        connection = self._make(self._place, address, seconds, given)
         try:
-            await connection.connect()  # type: ignore[no-untyped-call]
+            await connection.connect()
         except exceptions.AuthenticationError as error:
             raise ConfigurationError(
                 f"{self._place.shown}: the server refuses this user: {summary(error)}"
@@ -149,33 +201,6 @@ def _node(node: Sequence[Any], asked: Address) -> Address:
     """An address in an answer; without a host it is that of the node asked."""
     host = node[0].decode() if isinstance(node[0], bytes) else node[0]
     return (host or asked[0], int(node[1]))
-
-
-def _connection(
-    place: Place, address: Address | None, seconds: float, given: dict[str, Any]
-) -> Connection:
-    options: dict[str, Any] = {
-        "db": place.db,
-        "username": place.username,
-        "password": place.password,
-        "protocol": 2,
-        "socket_timeout": None,
-        "retry": Retry(NoBackoff(), 0),
-        **given,
-    }
-    if address is None:
-        return connections.UnixDomainSocketConnection(path=place.path, **options)
-    host, port = address
-    options |= {"host": host, "port": port, "socket_connect_timeout": seconds}
-    options["socket_keepalive"] = True
-    if not place.is_tls:
-        return connections.Connection(**options)
-    return connections.SSLConnection(
-        ssl_cert_reqs="required" if place.verify else "none",
-        ssl_check_hostname=place.verify,
-        ssl_ca_certs=place.cafile,
-        **options,
-    )
 
 
 def closed(place: Place) -> EngineUnavailable:

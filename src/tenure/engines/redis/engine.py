@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
+from threading import Lock
 from typing import Self, TypeVar
 
 import msgspec
@@ -29,7 +31,7 @@ from tenure.core.query import (
     Swept,
 )
 from tenure.core.schedule import Fired, Schedule, ScheduleChange, Tick
-from tenure.engines.protocol import AsyncJoined, Claim, Joined, Prunable, Signal, Topic, Traits
+from tenure.engines.protocol import Claim, Prunable, Signal, Topic, Traits
 from tenure.engines.redis import (
     claiming,
     fleet,
@@ -41,11 +43,15 @@ from tenure.engines.redis import (
     queries,
     schedules,
 )
+from tenure.engines.redis.direct import DirectInserts
 from tenure.engines.redis.handle import Handle
+from tenure.engines.redis.joined import JoinedPipeline
 from tenure.engines.redis.link import Link
 from tenure.engines.redis.place import Place
 from tenure.engines.signals import LocalListener, SignalHub
 from tenure.errors import ConfigurationError, EngineUnavailable, TenureError
+
+log = logging.getLogger("tenure.redis")
 
 TRAITS = Traits(name="redis", durable=True, shared=True, push=True)
 
@@ -66,6 +72,9 @@ class RedisEngine:
         self._hub = SignalHub()
         self._pid = 0
         self._handle: Handle | None = None
+        self._direct: DirectInserts | None = None
+        self._warned = False
+        self._lock = Lock()
 
     @property
     def traits(self) -> Traits:
@@ -78,7 +87,9 @@ class RedisEngine:
 
     def side(self) -> RedisEngine:
         """See `Engine.side`."""
-        return RedisEngine(self._place, clock=self._clock)
+        other = RedisEngine(self._place, clock=self._clock)
+        other._warned = True
+        return other
 
     async def __aenter__(self) -> Self:
         if self._handle is not None and self._pid == os.getpid():
@@ -87,12 +98,15 @@ class RedisEngine:
         self._handle = Handle(self._place, self._hub)
         try:
             await opening.make(self._handle.link)
+            await self._warn(self._handle.link)
         except BaseException:
             await self.__aexit__()
             raise
         return self
 
     async def __aexit__(self, *exc: object) -> None:
+        if self._direct is not None:
+            self._direct.close()
         handle, self._handle = self._handle, None
         if handle is not None and self._pid == os.getpid():
             if handle.loop is asyncio.get_running_loop():
@@ -247,9 +261,20 @@ class RedisEngine:
         _check_limit(limit, PAGE_MAX)
         return await self._ask("read", lambda link: history.read(link, where, after, limit))
 
-    def join(self, connection: object) -> Joined | AsyncJoined:
-        """See `Engine.join`."""
-        raise ConfigurationError("not a pipeline")
+    def join(self, connection: object) -> JoinedPipeline:
+        """See `Engine.join`: in a pipeline of redis-py, blocking or async, that is a transaction.
+
+        Works on an engine that is not open, too: it uses the caller's connection only.
+        """
+        return JoinedPipeline(connection, self._place, TRAITS.max_payload, self._clock.time_us())
+
+    def direct(self) -> DirectInserts:
+        """See `engines.optional.Blocking`."""
+        if self._direct is None:
+            with self._lock:
+                if self._direct is None:
+                    self._direct = DirectInserts(self._place, TRAITS.max_payload)
+        return self._direct
 
     async def notify(self, signals: Iterable[Signal]) -> None:
         """See `Engine.notify`."""
@@ -269,6 +294,13 @@ class RedisEngine:
         async with self._hub.listen(topics, queues) as listener, handle.heard(topics, queues):
             yield listener
 
+    async def _warn(self, link: Link) -> None:
+        """Say once what endangers the jobs on this server."""
+        if not self._warned:
+            self._warned = True
+            for finding in await health.at_start(link):
+                log.warning("%s: %s; %s", self.url, finding.text, finding.remedy)
+
     async def _ask(self, name: str, work: Callable[[Link], Awaitable[T]]) -> T:
         """Run an operation on the connection."""
         return await self._at_home(name, lambda handle: work(handle.link))
@@ -282,8 +314,6 @@ class RedisEngine:
         async def there() -> T:
             return await work(handle)
 
-        if not handle.loop.is_running():
-            raise EngineUnavailable(f"{name}: the loop that opened {self.url} has ended")
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(there(), handle.loop))
 
     def _opened(self, name: str) -> Handle:
@@ -294,6 +324,9 @@ class RedisEngine:
                 f"{name}: the engine on {self.url} was opened by process {self._pid}; connections "
                 f"do not survive a fork: open it after forking"
             )
+        if not self._handle.loop.is_running():
+            # What was on that loop ended with it; a new connection is made when it is needed.
+            self._handle = Handle(self._place, self._hub)
         return self._handle
 
 

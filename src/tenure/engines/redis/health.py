@@ -21,15 +21,21 @@ async def examine(link: Link, host_now: int) -> list[Finding]:
     now = await store_time(link)
     server = await info(link, b"server", b"memory", b"persistence", b"replication")
     return [
-        *eviction(server),
+        *_eviction(server),
         *_memory(server),
-        *persistence(server),
+        *_persistence(server),
         *_saving(server),
         *_clock(now, host_now),
     ]
 
 
-def eviction(server: Mapping[str, str]) -> Iterator[Finding]:
+async def at_start(link: Link) -> list[Finding]:
+    """What somebody should know before the first job is lost by it."""
+    server = await info(link, b"memory", b"persistence")
+    return [*_eviction(server), *_persistence(server)]
+
+
+def _eviction(server: Mapping[str, str]) -> Iterator[Finding]:
     """Whether the server may throw jobs away to make room."""
     policy = server.get("maxmemory_policy", "noeviction")
     if policy.startswith("allkeys"):
@@ -52,7 +58,7 @@ def _memory(server: Mapping[str, str]) -> Iterator[Finding]:
         )
 
 
-def persistence(server: Mapping[str, str]) -> Iterator[Finding]:
+def _persistence(server: Mapping[str, str]) -> Iterator[Finding]:
     """What a restart of the server would lose."""
     if server.get("aof_enabled") == "1":
         return

@@ -12,7 +12,7 @@ from tenure.core.columns import to_columns
 from tenure.core.insertion import Inserted
 from tenure.core.job import NewJob, new_row
 from tenure.engines.redis.deciding import Plan, Question, Seen, decided
-from tenure.engines.redis.link import Link
+from tenure.engines.redis.link import Fate, Runs
 from tenure.engines.redis.rows import to_item
 from tenure.errors import ConfigurationError, PayloadError
 
@@ -34,14 +34,19 @@ def is_plain(job: NewJob) -> bool:
     return job.unique_key is None and (job.schedule is None or job.tick is None)
 
 
-async def insert(link: Link, jobs: Sequence[NewJob], now: int | None) -> list[Inserted]:
+async def insert(link: Runs, jobs: Sequence[NewJob], now: int | None) -> list[Inserted]:
     """See `Engine.insert`."""
     if not jobs:
         return []
-    items = [to_item(job) for job in jobs]
-    at, what, more = _decode(await link.run("insert", items, now, repeat=True))
+    items = [[to_item(job) for job in jobs], False]
+    fate = Fate()
+    at, what, more = _decode(await link.run("insert", items, now, repeat=fate))
     if what == "done":
-        return [Inserted(job.id, flag == "1") for job, flag in zip(jobs, more, strict=True)]
+        # An id that is there after a lost answer was put there by the try whose answer was lost.
+        return [
+            Inserted(job.id, flag == "1" or fate.unsure)
+            for job, flag in zip(jobs, more, strict=True)
+        ]
     if what == "late":
         raise too_late(jobs[int(more)], int(at))
     return await _planned(link, jobs, now)
@@ -56,7 +61,7 @@ def too_late(job: NewJob, now: int) -> Exception:
     raise AssertionError("the script and core agree on the calendar")
 
 
-async def _planned(link: Link, jobs: Sequence[NewJob], now: int | None) -> list[Inserted]:
+async def _planned(link: Runs, jobs: Sequence[NewJob], now: int | None) -> list[Inserted]:
     return await decided(
         link, "insert", question_of(jobs), lambda seen, plan: planned(jobs, seen, plan), now
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -25,6 +25,53 @@ _AWAY_SECONDS = 1.0
 """How long a server that does not let itself be reached is tried again."""
 
 
+class Fate:
+    """Whether the answer to a first try was lost, so that a later try may have met its effects."""
+
+    __slots__ = ("unsure",)
+
+    def __init__(self) -> None:
+        self.unsure = False
+
+
+class Runs(Protocol):
+    """Where scripts can be run: see `Link`."""
+
+    @property
+    def place(self) -> Place: ...
+
+    async def run(
+        self,
+        name: str,
+        arguments: Any = (),
+        now: int | None = None,
+        *,
+        repeat: bool | Fate = False,
+    ) -> Any: ...
+
+
+class Asks(Runs, Protocol):
+    """Where plain commands can be sent as well."""
+
+    async def command(self, *words: bytes) -> Any: ...
+
+
+class Tries:
+    """How long something is tried again: until the deadline; a server that is away, a second."""
+
+    def __init__(self, timeout: float, begun: float) -> None:
+        self._timeout = timeout
+        self._begun = begun
+        self._count = 0
+
+    def pause(self, now: float, *, away: bool) -> float | None:
+        """Seconds until the next try; None: no more."""
+        pause = _PAUSES[min(self._count, len(_PAUSES) - 1)]
+        self._count += 1
+        limit = min(_AWAY_SECONDS, self._timeout) if away else self._timeout
+        return None if now + pause > self._begun + limit else pause
+
+
 class Link:
     """The connection of one handle, on one event loop. Made anew whenever it has ended."""
 
@@ -38,16 +85,22 @@ class Link:
         self._closed = False
 
     async def run(
-        self, name: str, arguments: Any = (), now: int | None = None, *, repeat: bool = False
+        self,
+        name: str,
+        arguments: Any = (),
+        now: int | None = None,
+        *,
+        repeat: bool | Fate = False,
     ) -> Any:
         """The answer of a script.
 
         What was surely not done is tried again until the deadline; what may have been done only if
-        it says `repeat`. Raises `EngineUnavailable` or `ConfigurationError`.
+        it says `repeat`, which then knows of it. Raises `EngineUnavailable` or `ConfigurationError`.
         """
         chosen, data = script(name), encode(arguments)
-        deadline = self._loop.time() + self.place.timeout
-        tries = 0
+        begun = self._loop.time()
+        deadline = begun + self.place.timeout
+        tries = Tries(self.place.timeout, begun)
         while True:
             try:
                 return await self._once(chosen, data, now, deadline)
@@ -56,6 +109,8 @@ class Link:
                 away = True
                 if not repeat:
                     raise problem from error
+                if isinstance(repeat, Fate):
+                    repeat.unsure = True
             except Unreachable as error:
                 problem = EngineUnavailable(f"{name}: {self.place.shown}: {error}")
                 away = True
@@ -66,10 +121,8 @@ class Link:
                 if fault not in (Fault.NOT_NOW, Fault.MOVED):
                     raise problem from cause
                 self._dialler.moved(cause)
-            pause = _PAUSES[min(tries, len(_PAUSES) - 1)]
-            tries += 1
-            limit = min(_AWAY_SECONDS, self.place.timeout) if away else self.place.timeout
-            if self._loop.time() + pause > deadline - self.place.timeout + limit:
+            pause = tries.pause(self._loop.time(), away=away)
+            if pause is None:
                 raise problem
             await asyncio.sleep(pause)
 

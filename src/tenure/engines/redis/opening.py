@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tenure.engines.redis.link import Link
+from tenure.engines.redis.link import Asks
 from tenure.errors import SchemaError
 
 VERSION = 1
@@ -17,7 +17,7 @@ MIN_LIBRARY = 1
 OLDEST = {"valkey": (7, 2), "redis": (6, 2)}
 
 
-async def make(link: Link) -> int:
+async def make(link: Asks) -> int:
     """Make the store, if there is none, and check it. Raises `SchemaError`; returns the version."""
     _check_server(await info(link, b"server"))
     _, version, least = await link.run("open", [str(VERSION), str(MIN_LIBRARY)], repeat=True)
@@ -29,7 +29,7 @@ async def make(link: Link) -> int:
     return int(version)
 
 
-async def info(link: Link, *sections: bytes) -> Mapping[str, str]:
+async def info(link: Asks, *sections: bytes) -> Mapping[str, str]:
     """What the server says of itself."""
     found: dict[str, str] = {}
     for section in sections:

@@ -33,7 +33,7 @@ _ids = msgspec.msgpack.Decoder(list[str]).decode
 
 
 class Ear:
-    """The one connection of a handle on which signals are heard; made for the first listener.
+    """The one connection of a handle on which signals are heard; there while anybody listens.
 
     It hears no more than what somebody here listens to. Of a single new job, a script tells one
     of the ears that are registered for its queue: see `wake` in scripts/parts/signals.lua.
@@ -76,12 +76,16 @@ class Ear:
             self._queues.subtract(named)
             self._wanted, self._queues = +self._wanted, +self._queues
             await self._end(channels, named)
+            if not self._wanted:
+                await self.close()
 
     async def close(self) -> None:
-        """Hear no more."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
+        """Hear no more, until somebody listens again."""
+        task, self._task = self._task, None
+        self._heard.clear()
+        if task is not None:
+            task.cancel()
+            await asyncio.wait({task})
 
     def _channels(self, topics: frozenset[Topic], queues: frozenset[str] | None) -> list[str]:
         names = ["any"]

@@ -72,7 +72,7 @@ class Wire:
                 commands, self._outbox = self._outbox, []
                 await self._connection.send_packed_command(commands, check_health=False)
         except (exceptions.RedisError, OSError) as error:
-            self._spawn(self._end(summary(error)))
+            await self._end(summary(error))
         finally:
             self._sending = False
 
@@ -91,8 +91,7 @@ class Wire:
         except (exceptions.RedisError, OSError, IndexError) as error:
             reason = summary(error)
         finally:
-            if self.alive:
-                self._spawn(self._end(reason))
+            await self._end(reason)  # here, as the loop itself may be about to end
 
     def _answer(self, result: Any, error: Exception | None) -> None:
         answer = self._waiting.popleft()

@@ -2,8 +2,11 @@
 -- include: numbers base signals rows
 --
 -- KEYS[1], ARGV[1]: see base.
--- ARGV[2]: a list of jobs, each {id, queue, task, priority, delay, run_at, expires_in, expires_at,
---   unique_key, unique_until, schedule, tick, body}; what is not given is false.
+-- ARGV[2]: {jobs, blind}. Each job is {id, queue, task, priority, delay, run_at, expires_in,
+--   expires_at, unique_key, unique_until, schedule, tick, body}; what is not given is false.
+--   `blind`: nobody can decide, since this is one command of a transaction; so where a key or a
+--   tick is taken, its job stays as it is and nothing is inserted. Only an overdue job that has the
+--   key is expired before, as tenure.core.rules.expired_values says.
 -- Answers {now, what, text}: what is
 --   "done": text has "1" for each job that was created and "0" for each that was there already;
 --   "late": the job of this number has a time past the calendar; nothing was written;
@@ -13,8 +16,8 @@
 
 local now = clock()
 local now_text = text(now)
-local jobs = cmsgpack.unpack(ARGV[2])
-local seen = {}
+local jobs, blind = unpack(cmsgpack.unpack(ARGV[2]), 1, 2)
+local seen, overdue = {}, {}
 
 local function answer(what, more)
   return cmsgpack.pack({now_text, what, more})
@@ -35,6 +38,20 @@ local function is_free(name, ...)
       return false
     end
   end
+  return true
+end
+
+-- Whether a key is free but for a job that may no longer start; that one is noted.
+local function is_left(key)
+  if call("HEXISTS", PREFIX .. "forever", key) == 1 then
+    return false
+  end
+  local id = call("HGET", PREFIX .. "unique", key)
+  local row = id and load(id)
+  if not row or row[STATE] == "running" or not row[UNTIL] or is_less(now_text, row[UNTIL]) then
+    return false
+  end
+  overdue[id] = row
   return true
 end
 
@@ -71,15 +88,29 @@ for i = 1, #jobs do
     end
     row[KEY], row[KEEP], row[SCHED], row[TICK] = key, keep, sched, tick
     row[BODY] = jobs[i][13]
-    if (key and not is_free("k:" .. key, "unique", "forever"))
-      or (sched and tick and not is_free("t:" .. tick_name(row), "ticks")) then
+    local met = key and seen["k:" .. key]
+    local free = (not key or is_free("k:" .. key, "unique", "forever")
+      or (blind and not met and is_left(key)))
+      and (not tick_name(row) or is_free("t:" .. tick_name(row), "ticks"))
+    if not free and not blind then
       return answer("plan", false)
     end
-    rows[i], flags[i] = row, "1"
+    if free then
+      rows[i], flags[i] = row, "1"
+    end
   end
 end
 
 -- Then: write. The first write is one that the server refuses when memory has run out.
+local expired = {}
+for id, row in pairs(overdue) do
+  call("HSET", job_key(id), "state", "expired", "ended", now_text)
+  leave(id, row)
+  row[STATE], row[ENDED] = "expired", now_text
+  enter(id, row)
+  expired[#expired + 1] = id
+end
+tell("done", expired)
 local ready, lanes, due, queues, counts, all = {}, {}, {}, {}, {}, {}
 for i = 1, #jobs do
   local row, id = rows[i], jobs[i][1]
