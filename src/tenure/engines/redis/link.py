@@ -95,7 +95,7 @@ class Link:
         """The answer of a script.
 
         What was surely not done is tried again until the deadline; what may have been done only if
-        it says `repeat`, which then knows of it. Raises `EngineUnavailable` or `ConfigurationError`.
+        it says `repeat`, which then knows of it. Raises `EngineUnavailable`, `ConfigurationError`.
         """
         chosen, data = script(name), encode(arguments)
         begun = self._loop.time()

@@ -111,7 +111,9 @@ class Ear:
     async def _end(self, channels: Iterable[str], queues: Iterable[str]) -> None:
         gone = [channel for channel in channels if channel not in self._wanted]
         for channel in gone:
-            self._heard.pop(channel, None)
+            event = self._heard.pop(channel, None)
+            if event is not None:
+                event.set()  # nobody needs to wait for it any more
         left = [queue for queue in queues if queue not in self._queues]
         with suppress(TimeoutError, TenureError):
             async with asyncio.timeout(min(PATIENCE, self._link.place.timeout)):
@@ -164,10 +166,6 @@ class Ear:
             self._hub.publish(self._signals(name[len(self._prefix) + 1 :], message[2]))
         elif kind == b"subscribe" and name in self._heard:
             self._heard[name].set()
-            if self._failures:
-                self._failures = 0
-                log.info("signals of %s are heard again", self._link.place.shown)
-                self._hub.publish([Signal(Topic.ANY)])  # whatever was missed
 
     def _signals(self, channel: str, data: bytes) -> list[Signal]:
         topic = channel.partition(":")[0]
@@ -179,14 +177,25 @@ class Ear:
 
     async def _check(self, connection: Connection) -> None:
         """See from time to time whether the server is there, and knows of us."""
+        for event in list(self._heard.values()):
+            await event.wait()
+        if self._failures:
+            self._failures = 0
+            await self._register()
+            log.info("signals of %s are heard again", self._link.place.shown)
+            self._hub.publish([Signal(Topic.ANY)])  # whatever was missed
         while True:
             await asyncio.sleep(_CHECK_SECONDS)
             if not self._answered:
                 await connection.disconnect(nowait=True)
                 return
             self._answered = False
-            with suppress(exceptions.RedisError, OSError, TenureError):
+            with suppress(exceptions.RedisError, OSError):
                 await connection.send_command(b"PING", check_health=False)
-                if self._queues:
-                    asked = [self.name, list(self._queues), True]
-                    await self._link.run("hear", asked, repeat=True)
+            await self._register()
+
+    async def _register(self) -> None:
+        """Have single jobs told to us, too. Only once we hear, or we would be taken for gone."""
+        if self._queues:
+            with suppress(TenureError):
+                await self._link.run("hear", [self.name, list(self._queues), True], repeat=True)
