@@ -33,7 +33,8 @@ class JobHandle(Generic[R]):
     """A job that was enqueued.
 
     `created` is False when it was there already: another job has the unique key, and this is its
-    handle. `cancelling`: that job was asked to stop, so it may not do what is wanted.
+    handle. It is None in a pipeline of Redis: nothing is known before that was executed.
+    `cancelling`: that job was asked to stop, so it may not do what is wanted.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class JobHandle(Generic[R]):
         service: QueueService,
         id: str,
         *,
-        created: bool = True,
+        created: bool | None = True,
         cancelling: bool = False,
         task: Task[..., R] | None = None,
     ) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tenure import QueueService
-from tenure.core.fleet import QueueSettings
+from tenure.core.fleet import QueueChange
 from tenure.core.states import State
 from tenure.errors import (
     ConfigurationError,
@@ -244,7 +244,7 @@ async def test_its_failure_does_not_raise(jobs: QueueService, tasks):
 async def test_what_is_not_due_waits_for_a_worker(jobs: QueueService, tasks):
     inline = tasks["add"].options(executor="inline")
     delayed = await jobs.enqueue(inline.options(delay=60), 1)
-    await jobs._run(lambda engine: engine.configure(QueueSettings("default", paused=True)))
+    await jobs._run(lambda engine: engine.configure(QueueChange("default", paused=True)))
     paused = await jobs.enqueue(inline, 2)
     assert tasks["done"] == []
     assert [(await h.job()).label for h in (delayed, paused)] == ["scheduled", "pending"]
