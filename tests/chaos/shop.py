@@ -11,7 +11,7 @@ from tenure import INJECTED, JobContext, QueueService, RetryPolicy
 FILE = os.environ.get("CHAOS_FILE", "chaos.db")
 LEDGER = os.environ.get("CHAOS_LEDGER", "ledger.db")
 
-jobs = QueueService(f"sqlite:///{FILE}")
+jobs = QueueService(os.environ.get("CHAOS_URL", f"sqlite:///{FILE}"))
 _own = threading.local()
 
 
