@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -24,6 +25,12 @@ COMMON = settings(deadline=None, print_blob=True, suppress_health_check=[HealthC
 settings.register_profile("test", COMMON, max_examples=100, derandomize=True, database=None)
 settings.register_profile("soak", COMMON, max_examples=10_000)
 settings.load_profile("soak" if SOAK else "test")
+
+
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    # A shell starts what it puts into the background deaf to Ctrl-C, and so would be every process
+    # that a test starts to interrupt it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

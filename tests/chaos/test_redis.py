@@ -45,7 +45,8 @@ def has_ended(server: ValkeyServer, number: int) -> bool:
     """Whether so many jobs are final, as far as the server can be asked."""
     try:
         with server.client() as client:
-            sizes = [client.zcard(f"{{tenure}}:done:{s}:default") for s in State if s.final]
+            keys = [f"{{tenure}}:done:{state}:default" for state in State if state.final]
+            sizes: list[int] = [client.zcard(key) for key in keys]
         return sum(sizes) >= number
     except redis.RedisError:
         return False

@@ -17,6 +17,8 @@ from tenure.core.query import Filter, Page
 from tenure.core.rules import decide
 from tenure.core.states import State
 from tenure.engines.postgres import PostgresEngine, place_of
+from tenure.engines.postgres.place import PlacedStatements
+from tenure.engines.postgres.pool import Pool
 from tenure.engines.protocol import Claim, Signal, Topic
 from tenure.errors import EngineUnavailable
 from tests.engines.postgres.conftest import Look, make_job
@@ -153,6 +155,18 @@ async def test_a_network_that_stalls_ends_calls_in_time_and_nothing_else(store, 
             await engine.insert([make_job()])
             [queue] = await side.stats()
             assert queue.pending + queue.running >= 2
+
+
+async def test_a_connection_that_is_being_ended_is_never_lent_again(store):
+    """Its answer may come in the last moment, and leave it in as good a condition as any."""
+    place = place_of(store)
+    pool, later = Pool(place, PlacedStatements(place)), asyncio.get_running_loop().time() + 10
+    async with pool.link(later) as link:
+        assert link.clean
+        pool.end(link)
+    async with pool.link(later) as other:
+        assert other is not link
+    await pool.close()
 
 
 async def test_a_server_that_is_away_for_a_while_costs_workers_time_only(

@@ -6,6 +6,7 @@ import asyncio
 import os
 import select
 import socket
+from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 import psycopg
@@ -46,6 +47,7 @@ class Link:
     ) -> None:
         self.connection = connection
         self.ours = True
+        self._abandoned = False
         self._statements = statements
         arrays.teach(connection)
         self._cursor = connection.cursor(binary=True)
@@ -96,7 +98,11 @@ class Link:
     def clean(self) -> bool:
         """Whether the next operation may use it."""
         idle = psycopg.pq.TransactionStatus.IDLE
-        return not self.connection.closed and self.connection.info.transaction_status is idle
+        return (
+            not self._abandoned
+            and not self.connection.closed
+            and self.connection.info.transaction_status is idle
+        )
 
     async def run(self, steps: Steps[T], *, whole: bool) -> T:
         """Run an operation; `whole` in one transaction, else each statement in its own."""
@@ -145,8 +151,15 @@ class Link:
                 except OSError:
                     pass  # it has ended by itself
 
-    async def abandon(self) -> None:
-        """Have the server stop what it does, if it can be reached; then end the connection."""
+    def abandon(self) -> Coroutine[object, object, None]:
+        """Have the server stop what it does, if it can be reached; then end the connection.
+
+        From the call on it is not clean any more, whatever answer may still come.
+        """
+        self._abandoned = True
+        return self._end()
+
+    async def _end(self) -> None:
         try:
             await self.connection.cancel_safe(timeout=_CANCEL_SECONDS)
         except Exception:
