@@ -5,7 +5,8 @@ A guard that is removed here must be missed by somebody. Whoever moves a guard m
 
 from tools.mutations.core import CORE
 from tools.mutations.memory import MEMORY
+from tools.mutations.redis import REDIS
 from tools.mutations.sqlite import SQLITE
 from tools.mutations.suite import SUITE
 
-MUTATIONS = (*CORE, *MEMORY, *SQLITE, *SUITE)
+MUTATIONS = (*CORE, *MEMORY, *SQLITE, *REDIS, *SUITE)

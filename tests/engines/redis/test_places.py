@@ -8,12 +8,14 @@ import sys
 from typing import Any
 
 import pytest
+from redis.exceptions import AskError, MovedError, ResponseError
 
 from tenure.engines.open import open_engine
 from tenure.engines.redis import RedisEngine, place_of
+from tenure.engines.redis.faults import Fault, fault_of, is_reply, refused
 from tenure.engines.redis.health import _eviction, _memory, _persistence
 from tenure.engines.redis.opening import _check_server, product
-from tenure.errors import ConfigurationError, EngineUnavailable, SchemaError
+from tenure.errors import ConfigurationError, EngineUnavailable, SchemaError, TenureError
 from tests.servers.valkey import ValkeyServer, free_port, program, running
 
 CANARY = "s3cr3t"
@@ -115,6 +117,30 @@ except ConfigurationError as error:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert "tenure[redis]" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("error", "fault"),
+    [
+        (ResponseError("READONLY You can't write against a read only replica."), Fault.NOT_NOW),
+        (ResponseError("Error running script: @user_script:3: -READONLY You can't"), Fault.NOT_NOW),
+        (ResponseError("LOADING Redis is loading the dataset in memory"), Fault.NOT_NOW),
+        (ResponseError("BUSY Redis is busy running a script."), Fault.NOT_NOW),
+        (ResponseError("MASTERDOWN Link with MASTER is down"), Fault.NOT_NOW),
+        (ResponseError("Error: @user_script: 12: -OOM command not allowed"), Fault.FULL),
+        (ResponseError("command not allowed when used memory > 'maxmemory'."), Fault.FULL),
+        (ResponseError("MISCONF Redis is configured to save RDB snapshots"), Fault.CANNOT_WRITE),
+        (ResponseError("NOREPLICAS Not enough good replicas to write."), Fault.CANNOT_WRITE),
+        (ResponseError("NOPERM User x has no permissions"), Fault.FORBIDDEN),
+        (ResponseError("user_script:1: attempt to index a nil value"), None),
+        (AskError("1 127.0.0.1:7000"), Fault.NOT_NOW),
+        (MovedError("1 127.0.0.1:7000"), Fault.MOVED),
+    ],
+)
+def test_what_a_refusal_means(error: Exception, fault: Fault | None):
+    assert fault_of(error) is fault
+    assert is_reply(error)
+    assert isinstance(refused("insert", error, fault), TenureError)
 
 
 @pytest.mark.parametrize(
