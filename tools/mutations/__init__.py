@@ -6,8 +6,9 @@ A guard that is removed here must be missed by somebody. Whoever moves a guard m
 from tools.mutations.core import CORE
 from tools.mutations.memory import MEMORY
 from tools.mutations.postgres import POSTGRES
+from tools.mutations.redis import REDIS
 from tools.mutations.schedules import SCHEDULES
 from tools.mutations.sqlite import SQLITE
 from tools.mutations.suite import SUITE
 
-MUTATIONS = (*CORE, *MEMORY, *POSTGRES, *SCHEDULES, *SQLITE, *SUITE)
+MUTATIONS = (*CORE, *MEMORY, *POSTGRES, *REDIS, *SCHEDULES, *SQLITE, *SUITE)

@@ -54,10 +54,10 @@ def python() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     started: list[subprocess.Popen[str]] = []
     source = Path(tenure.__file__).parent.parent
 
-    def start(script: str, *arguments: str) -> subprocess.Popen[str]:
+    def start(script: str, *arguments: str, **environment: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
             [sys.executable, "-c", script, *arguments],
-            env=os.environ | {"PYTHONPATH": str(source), "PYTHONUNBUFFERED": "1"},
+            env=os.environ | {"PYTHONPATH": str(source), "PYTHONUNBUFFERED": "1"} | environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

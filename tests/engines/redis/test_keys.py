@@ -11,6 +11,7 @@ import redis
 from tenure.core.event import NewEvent
 from tenure.core.fleet import QueueSettings, WorkerInfo
 from tenure.core.outcomes import Completed, Errored
+from tenure.core.query import Filter, Page
 from tenure.core.reports import JobError
 from tenure.core.rules import decide
 from tenure.core.schedule import Schedule, ScheduleChange, Tick
@@ -76,8 +77,6 @@ async def test_every_kind_of_key_is_documented(
 
 
 async def test_nothing_is_left_behind(engine: RedisEngine, look: redis.Redis, valkey_store: str):
-    from tenure.core.query import Filter, Page
-
     await use(engine, look, valkey_store)
     ids = [row.id for row in await engine.find(Filter(), Page(1000))]
     await engine.cancel(ids, force=True, now=NOW)
@@ -87,3 +86,16 @@ async def test_nothing_is_left_behind(engine: RedisEngine, look: redis.Redis, va
     assert keys_of(look, valkey_store) <= FIXED
     await engine.release_identity("c")
     assert keys_of(look, valkey_store) <= FIXED - {"forever"}
+
+
+async def test_what_came_back_meanwhile_is_not_removed(engine: RedisEngine):
+    """A prune looks and then removes; a job that ended anew in between is not old any more."""
+    jobs = [make_job(), make_job()]
+    await engine.insert(jobs, now=NOW)
+    rows = await engine.claim(Claim(owner="w", limit=2, lease=10**6), now=NOW)
+    await engine.settle([decide(row, Completed(), now=NOW) for row in rows], now=NOW)
+    await engine.requeue([jobs[1].id], now=NOW)
+    ids = [job.id for job in jobs]
+    assert await engine._ask("remove", lambda link: link.run("remove", [str(NOW), ids])) == 0
+    assert await engine._ask("remove", lambda link: link.run("remove", [str(NOW + 1), ids])) == 1
+    assert [row is None for row in await engine.get(ids)] == [True, False]

@@ -8,6 +8,7 @@ import random
 import time
 from collections.abc import Callable
 
+import msgspec
 import pytest
 import redis
 
@@ -221,6 +222,26 @@ async def test_an_insert_whose_answer_was_lost_says_created(valkey_server, valke
             proxy.delay = 0.0
             assert (await writing)[0].created
             assert not (await engine.insert([job]))[0].created
+
+
+async def test_a_claim_whose_answer_was_lost_is_not_repeated(valkey_server, valkey_store):
+    """It would take other jobs; the next claim of its owner asks for those that it was given."""
+    with Proxy(valkey_server.port) as proxy:
+        async with RedisEngine(place_of(proxy.through(valkey_store))) as engine:
+            await engine.insert([make_job(), make_job()])
+            one = Claim(owner="w", limit=1, lease=60 * SECOND)
+            proxy.delay = 0.15
+            claiming = asyncio.create_task(engine.claim(one))
+            async with RedisEngine(place_of(valkey_store)) as other:
+                while not (await other.stats())[0].running:
+                    pass
+                proxy.cut()
+                proxy.delay = 0.0
+                with pytest.raises(EngineUnavailable, match="claim"):
+                    await claiming
+                assert (await other.stats())[0].running == 1
+            [row] = await engine.claim(msgspec.structs.replace(one, held=()))
+            assert row.claims == 1
 
 
 async def test_a_caller_that_leaves_disturbs_nobody(engine: RedisEngine):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from importlib import resources
 from typing import Any
 
 import pytest
@@ -14,6 +15,9 @@ from hypothesis import strategies as st
 from tenure.core.durations import LAST_INSTANT
 from tenure.core.identity import UniqueUntil
 from tenure.core.job import RANK_STEP
+from tenure.core.outcomes import Completed, Snoozed, Verdict
+from tenure.core.rules import decide
+from tenure.engines.protocol import Arm, Claim
 from tenure.engines.redis import RedisEngine
 from tenure.engines.redis.rows import FIELDS, lane_of, of_lane
 from tenure.engines.redis.scripts import script
@@ -92,8 +96,6 @@ async def test_the_order_of_claims_is_exact_over_the_whole_range(
     engine: RedisEngine, look: redis.Redis, valkey_store: str
 ):
     """Ranks that differ by one, where doubles are 1,024 apart; put there by hand."""
-    from tenure.engines.protocol import Arm, Claim
-
     jobs = [make_job(task=f"t{n % 3}") for n in range(len(CORNERS))]
     await engine.insert(jobs)
     prefix = engine._place.prefix
@@ -117,10 +119,6 @@ async def test_the_order_of_claims_is_exact_over_the_whole_range(
 async def test_a_token_is_one_more_however_large_it_is(
     engine: RedisEngine, look: redis.Redis, token: int
 ):
-    from tenure.core.outcomes import Completed, Verdict
-    from tenure.core.rules import decide
-    from tenure.engines.protocol import Claim
-
     job = make_job()
     await engine.insert([job], now=10)
     look.hset(f"{engine._place.prefix}job:{job.id}", "token", str(token))
@@ -147,6 +145,17 @@ async def test_times_beyond_the_exact_doubles_are_kept_to_the_microsecond(engine
     assert await engine.next_due(["default"], now=now) == 2**53 + 1 - now
 
 
+@pytest.mark.anyio
+async def test_a_delay_past_the_calendar_ends_with_it(engine: RedisEngine):
+    job = make_job()
+    await engine.insert([job])
+    [row] = await engine.claim(Claim(owner="w", limit=1, lease=10**6))
+    await engine.settle([decide(row, Snoozed(LAST_INSTANT), now=0)])
+    [after] = await engine.get([job.id])
+    assert after is not None
+    assert (after.available_at, after.rank) == (LAST_INSTANT, LAST_INSTANT)
+
+
 def test_what_scripts_know_of_core_comes_from_core():
     text = script("insert").text.decode()
     assert f'LAST_INSTANT = {RANK_STEP}, "{LAST_INSTANT}"' in text
@@ -156,8 +165,6 @@ def test_what_scripts_know_of_core_comes_from_core():
 
 
 def test_every_script_says_what_its_keys_and_arguments_are():
-    from importlib import resources
-
     folder = resources.files("tenure.engines.redis") / "scripts"
     names = [path.name for path in folder.iterdir() if path.name.endswith(".lua")]
     assert len(names) > 15

@@ -51,9 +51,9 @@ _WORDS = {
 }
 _TYPES: tuple[tuple[type[Exception], Fault], ...] = (
     (exceptions.NoScriptError, Fault.UNKNOWN_SCRIPT),
+    (exceptions.MovedError, Fault.MOVED),  # first: to the driver it is a kind of AskError
     # Never follow an ASK: the other node has but a part of the keys, so a script would go wrong.
     (exceptions.AskError, Fault.NOT_NOW),
-    (exceptions.MovedError, Fault.MOVED),
     (exceptions.TryAgainError, Fault.NOT_NOW),
     (exceptions.ClusterDownError, Fault.NOT_NOW),
     (exceptions.ReadOnlyError, Fault.NOT_NOW),
