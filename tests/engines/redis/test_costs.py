@@ -8,8 +8,10 @@ import pytest
 import redis
 
 from tenure.core.durations import SECOND
+from tenure.core.fleet import QueueChange
+from tenure.core.limits import Limits, Rate
 from tenure.core.outcomes import Completed
-from tenure.core.query import Filter, Page
+from tenure.core.query import SCAN_MAX, Filter, Page
 from tenure.core.rules import decide
 from tenure.core.states import State
 from tenure.engines.protocol import Claim
@@ -119,13 +121,35 @@ async def test_a_queue_without_room_is_not_walked_through(alone: ValkeyServer):
             assert counter.count() < 60
 
 
+async def test_what_limits_hold_back_is_not_walked_past_again(alone: ValkeyServer):
+    async with RedisEngine(place_of(alone.url())) as engine:
+        with alone.client() as client:
+            limits = Limits(concurrency=9, key_concurrency=1, key_rate=Rate(1, SECOND))
+            await engine.configure(QueueChange("q", limits=limits))
+            costs = []
+            for _ in range(2):
+                jobs = [
+                    make_job(task="a", queue="q", concurrency_key="c", rate_key="r")
+                    for _ in range(900)
+                ]
+                await engine.insert(jobs, now=NOW)
+                await engine.claim(CLAIM, now=NOW)
+                counter = Counter(client)
+                assert await engine.claim(CLAIM, now=NOW) == []
+                costs.append(counter.count())
+            assert costs[0] == costs[1] < 40
+
+
 async def test_a_page_of_rare_jobs_is_found_in_bounded_steps(alone: ValkeyServer):
     async with RedisEngine(place_of(alone.url())) as engine:
         with alone.client() as client:
             rare = make_job(task="rare")
             await engine.insert([rare])
-            await engine.insert([make_job() for _ in range(5000)])
+            await engine.insert([make_job() for _ in range(SCAN_MAX + 10)])
             counter = Counter(client)
-            [row] = await engine.find(Filter(tasks=("rare",), states=(State.PENDING,)), Page(5))
+            found = await engine.find(Filter(tasks=("rare",), states=(State.PENDING,)), Page(5))
+            assert (found, found.next is None) == ([], False)
+            assert counter.count() < SCAN_MAX + 30  # each id once, at most 1,000 in a step
+            [row] = await engine.find(Filter(tasks=("rare",)), Page(5, found.next))
             assert row.id == rare.id
-            assert counter.count() < 5001 + 30  # each id once, at most 1,000 in a step
+            assert counter.count() < 30

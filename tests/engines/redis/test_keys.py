@@ -9,7 +9,8 @@ import pytest
 import redis
 
 from tenure.core.event import NewEvent
-from tenure.core.fleet import QueueSettings, WorkerInfo
+from tenure.core.fleet import QueueChange, WorkerInfo
+from tenure.core.limits import NO_LIMITS, Limits, Rate
 from tenure.core.outcomes import Completed, Errored
 from tenure.core.query import Filter, Page
 from tenure.core.reports import JobError
@@ -52,7 +53,7 @@ async def use(engine: RedisEngine, look: redis.Redis, url: str) -> set[str]:
         error = JobError(kind="E", message="boom")
         await engine.settle([decide(row, Completed(b"1"), now=NOW) for row in rows[:2]], now=NOW)
         await engine.settle([decide(row, Errored(error), now=NOW) for row in rows[2:3]], now=NOW)
-        await engine.configure(QueueSettings("default", paused=True))
+        await engine.configure(QueueChange("default", paused=True))
         info = WorkerInfo(id="w", queues=(), tasks=(), concurrency=1)
         await engine.announce(info, 10**9, now=NOW)
         await engine.append([NewEvent(name="e", job_id=jobs[0].id), NewEvent(name="f")], now=NOW)
@@ -61,11 +62,31 @@ async def use(engine: RedisEngine, look: redis.Redis, url: str) -> set[str]:
         assert kept is not None
         await engine.fire([Tick("s", kept.revision, NOW, None, make_job())], now=NOW)
         met |= kinds_of(keys_of(look, url))
+        met |= await use_limits(engine, look, url)
         await engine.sweep(100, now=NOW + 2 * 10**12)
         met |= kinds_of(keys_of(look, url))
         await engine.announce(info, 0, now=NOW)
-        await engine.configure(QueueSettings("default", paused=False))
+        await engine.configure(QueueChange("default", paused=False))
         await engine.save_schedules([ScheduleChange("s", kept.revision, None)])
+    return met
+
+
+async def use_limits(engine: RedisEngine, look: redis.Redis, url: str) -> set[str]:
+    """Have a key of each kind that limits and fair share need."""
+    limits = Limits(key_concurrency=1, key_rate=Rate(1, 10**6))
+    await engine.configure(QueueChange("limited", limits=limits))
+    keyed = {"queue": "limited", "concurrency_key": "c", "fair_key": "f"}
+    paced = {"queue": "limited", "rate_key": "r"}
+    jobs = [make_job(**keys) for keys in (keyed, keyed, paced, paced)]
+    jobs.append(make_job(**paced | {"rate_key": "alone"}))
+    await engine.insert(jobs, now=NOW)
+    met = kinds_of(keys_of(look, url))
+    assert len(await engine.claim(Claim(owner="v", limit=9, lease=9, queues=("limited",)), now=NOW))
+    met |= kinds_of(keys_of(look, url))
+    # As if the process had died before the blocked jobs were let go; a sweep does that.
+    look.hset(f"{engine._place.prefix}freeing", "limited", "")
+    met |= kinds_of(keys_of(look, url))
+    await engine.configure(QueueChange("limited", limits=NO_LIMITS))
     return met
 
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tenure.core.durations import LAST_INSTANT
 from tenure.core.identity import UniqueUntil
 from tenure.core.job import RANK_STEP
+from tenure.core.limits import PARKED_MAX
 from tenure.core.outcomes import Completed, Snoozed, Verdict
 from tenure.core.rules import decide
 from tenure.engines.protocol import Arm, Claim
@@ -158,7 +159,8 @@ async def test_a_delay_past_the_calendar_ends_with_it(engine: RedisEngine):
 
 def test_what_scripts_know_of_core_comes_from_core():
     text = script("insert").text.decode()
-    assert f'LAST_INSTANT = {RANK_STEP}, "{LAST_INSTANT}"' in text
+    numbers = f'{RANK_STEP}, "{LAST_INSTANT}", {PARKED_MAX}'
+    assert f"local RANK_STEP, LAST_INSTANT, PARKED_MAX = {numbers}" in text
     assert ", ".join(f'"{name}"' for name in FIELDS) in text
     assert f'== "{UniqueUntil.FOREVER}"' in text
     assert f'== "{UniqueUntil.STARTED}"' in script("claim").text.decode()

@@ -9,8 +9,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from tenure.core.fair import FairKey
 from tenure.core.identity import Holder, Reservation
 from tenure.core.job import JobRow
+from tenure.core.limits import Key, Stand, frees
 from tenure.core.states import State
 from tenure.engines.protocol import Topic
 from tenure.engines.redis.link import Runs
@@ -23,6 +25,9 @@ T = TypeVar("T")
 TURNS = 50
 """How often others may change what was read before a call gives up."""
 
+EVERYBODY = 2
+"""So many new jobs make all listeners of a queue look, not just one."""
+
 _Row = Packed | None
 _Answer = tuple[
     list[_Row],
@@ -31,6 +36,8 @@ _Answer = tuple[
     str,
     list[list[Packed]],
     list[str | bool],
+    list[str | bool],
+    list[tuple[str, str, str, str]],
 ]
 _decode = msgspec.msgpack.Decoder(tuple[str, str, _Answer]).decode
 
@@ -38,8 +45,8 @@ _decode = msgspec.msgpack.Decoder(tuple[str, str, _Answer]).decode
 class Question(msgspec.Struct, frozen=True, kw_only=True):
     """What a decision needs to know; see `scripts/parts/look.lua`.
 
-    `keys_of_rows`: who has the keys of the jobs `ids`. `lapsed`: instead of `ids`, the first so
-    many jobs whose lease ran out.
+    `more`: also who has the keys of the jobs `ids`, and who takes turns with them. `lapsed`:
+    instead of `ids`, the first so many jobs whose lease ran out.
     """
 
     ids: Sequence[str] = ()
@@ -48,7 +55,9 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     known: Sequence[str] = ()
     living: Sequence[str] = ()
     schedules: Sequence[str] = ()
-    keys_of_rows: bool = False
+    queues: Sequence[str] = ()
+    turns: Sequence[FairKey] = ()
+    more: bool = False
     lapsed: int | None = None
 
     def arguments(self) -> list[Any]:
@@ -59,7 +68,9 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
             list(self.known),
             list(self.living),
             list(self.schedules),
-            self.keys_of_rows,
+            list(self.queues),
+            [(queue, key, str(priority)) for queue, key, priority in self.turns],
+            self.more,
             False if self.lapsed is None else self.lapsed,
         ]
 
@@ -68,7 +79,7 @@ class Seen:
     """The answer to a question, at the store's time `now`."""
 
     def __init__(self, question: Question, now: int, answer: _Answer) -> None:
-        rows, holders, ticks, flags, living, schedules = answer
+        rows, holders, ticks, flags, living, schedules, settings, turns = answer
         self.now = now
         self.rows = [None if row is None else to_row(row) for row in rows]
         self.holders = {
@@ -84,6 +95,8 @@ class Seen:
         self.living = [list(map(to_row, rows)) for rows in living]
         self.schedules = [text if isinstance(text, str) else None for text in schedules[:-1]]
         self.revision = int(schedules[-1] or 0) if schedules else 0
+        self.settings = [text if isinstance(text, str) else None for text in settings]
+        self.last = {(queue, key, int(pri)): int(rank) for queue, key, pri, rank in turns}
 
 
 class Plan:
@@ -94,6 +107,9 @@ class Plan:
         self._hashes: list[tuple[str, str, Any]] = []
         self._changes: list[tuple[str, JobRow]] = []
         self._bereft: dict[str, None] = {}
+        self._freed: Counter[Key] = Counter()
+        self._left: Counter[str] = Counter()
+        self._woken: list[str] = []
         self.writes = 0
         self.scarce = True
         """Whether it has to be written even if the server's memory is used up."""
@@ -112,6 +128,11 @@ class Plan:
         """Write a row with these values changed."""
         changed = msgspec.structs.replace(row, **values)
         self.put(changed)
+        key = frees(_stand(row), _stand(changed))
+        if key is not None:
+            self._freed[key] += 1
+        if row.state is State.RUNNING and changed.state is not State.RUNNING:
+            self._left[row.queue] += 1
         return changed
 
     def mark(self, row: JobRow, values: Mapping[str, Any]) -> JobRow:
@@ -132,16 +153,22 @@ class Plan:
         """Tell the holder of a job that it is asked to stop, or lost it."""
         self._bereft[job_id] = None
 
+    def wake(self, queue: str) -> None:
+        """Tell whoever listens to a queue to look again."""
+        self._woken.append(queue)
+
     def signals(self) -> tuple[dict[str, int], list[str], list[str]]:
         """How many jobs each queue got, and the ids of those that ended and were taken."""
         told = signals_of((i, row.queue, row.state, row.ready) for i, row in self._changes)
         done = [signal.key for signal in told if signal.topic is Topic.DONE]
         pending = (row.queue for _, row in self._changes if row.state is State.PENDING)
-        return dict(Counter(pending)), done, list(self._bereft)
+        woken = Counter(pending) + Counter(dict.fromkeys(self._woken, EVERYBODY))
+        return dict(woken), done, list(self._bereft)
 
     def arguments(self) -> list[Any]:
         rows = [to_kept(row) for row in self._rows.values()]
-        return [rows, self._hashes, *self.signals(), self.scarce]
+        freed = [(queue, key, count) for (queue, key), count in self._freed.items()]
+        return [rows, self._hashes, *self.signals(), freed, dict(self._left), self.scarce]
 
 
 async def decided(
@@ -177,6 +204,10 @@ def chunks(items: Sequence[T], size: int = 1000) -> Iterable[Sequence[T]]:
     """Parts of at most so many items, in order."""
     for start in range(0, len(items), size):
         yield items[start : start + size]
+
+
+def _stand(row: JobRow) -> Stand:
+    return Stand(row.state, row.ready, row.blocked, row.queue, row.concurrency_key)
 
 
 def _row(packed: _Row) -> JobRow | None:

@@ -14,10 +14,10 @@ import msgspec
 
 from tenure.clock import SYSTEM_CLOCK, Clock
 from tenure.core.event import EventFilter, NewEvent, StoredEvent
-from tenure.core.fleet import Inspection, QueueSettings, WorkerInfo
+from tenure.core.fleet import Inspection, QueueChange, QueueSettings, WorkerInfo
 from tenure.core.identity import Reservation
 from tenure.core.insertion import Inserted
-from tenure.core.job import JobRow, NewJob
+from tenure.core.job import JobRow, NewJob, check_payload
 from tenure.core.lease import Beat, Extension
 from tenure.core.outcomes import Settled, Settlement
 from tenure.core.query import (
@@ -25,6 +25,7 @@ from tenure.core.query import (
     PRUNE_MAX,
     CancelResult,
     Filter,
+    Found,
     Page,
     QueueStats,
     RequeueResult,
@@ -38,6 +39,7 @@ from tenure.engines.redis import (
     health,
     history,
     inserting,
+    limiting,
     opening,
     operating,
     queries,
@@ -172,9 +174,12 @@ class RedisEngine:
         """See `Engine.cancel`."""
         return await self._ask("cancel", lambda link: operating.cancel(link, ids, force, now))
 
-    async def requeue(self, ids: Sequence[str], *, now: int | None = None) -> RequeueResult:
+    async def requeue(
+        self, ids: Sequence[str], *, payload: bytes | None = None, now: int | None = None
+    ) -> RequeueResult:
         """See `Engine.requeue`."""
-        return await self._ask("requeue", lambda link: operating.requeue(link, ids, now))
+        check_payload(payload, TRAITS.max_payload)
+        return await self._ask("requeue", lambda link: operating.requeue(link, ids, payload, now))
 
     async def get(self, ids: Sequence[str]) -> list[JobRow | None]:
         """See `Engine.get`."""
@@ -186,7 +191,7 @@ class RedisEngine:
         """See `Engine.next_due`."""
         return await self._ask("next_due", lambda link: queries.next_due(link, queues, tasks, now))
 
-    async def find(self, where: Filter, page: Page) -> list[JobRow]:
+    async def find(self, where: Filter, page: Page) -> Found:
         """See `Engine.find`."""
         _check_limit(page.limit, PAGE_MAX)
         return await self._ask("find", lambda link: queries.find(link, where, page))
@@ -209,9 +214,9 @@ class RedisEngine:
             "prune", lambda link: operating.prune_jobs(link, before, chosen, limit)
         )
 
-    async def configure(self, settings: QueueSettings) -> None:
+    async def configure(self, change: QueueChange) -> QueueSettings:
         """See `Engine.configure`."""
-        await self._ask("configure", lambda link: fleet.configure(link, settings))
+        return await self._ask("configure", lambda link: limiting.configure(link, change))
 
     async def inspect(self, *, now: int | None = None) -> Inspection:
         """See `Engine.inspect`."""

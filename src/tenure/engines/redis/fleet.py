@@ -7,27 +7,14 @@ from collections import Counter
 import msgspec
 
 from tenure.core.durations import SECOND
-from tenure.core.fleet import Flaw, Inspection, QueueSettings, WorkerInfo, findings, flaw_of
+from tenure.core.fleet import Flaw, Inspection, WorkerInfo, findings, flaw_of
 from tenure.core.states import State
-from tenure.engines.redis import queries
+from tenure.engines.redis import limiting, queries
 from tenure.engines.redis.link import Link
 from tenure.engines.redis.rows import opaque
 
 _encode = msgspec.json.Encoder().encode
 _decode_worker = msgspec.json.Decoder(WorkerInfo).decode
-_decode_settings = msgspec.json.Decoder(QueueSettings).decode
-
-
-async def configure(link: Link, settings: QueueSettings) -> None:
-    """See `Engine.configure`."""
-    asked = [settings.queue, settings.paused, opaque(_encode(settings))]
-    await link.run("configure", asked, repeat=True)
-
-
-async def settings(link: Link) -> tuple[QueueSettings, ...]:
-    """The settings of all queues that were ever given any, sorted by name."""
-    found = await link.command(b"HVALS", f"{link.place.prefix}settings".encode())
-    return tuple(sorted(map(_decode_settings, found), key=lambda one: one.queue))
 
 
 async def inspect(link: Link, now: int | None) -> Inspection:
@@ -50,7 +37,7 @@ async def inspect(link: Link, now: int | None) -> Inspection:
                 flawed.setdefault(flaw, []).append(row.id)
             if row.state in (State.PENDING, State.RUNNING):
                 tasks[row.task] += 1
-    return Inspection(findings(flawed), await settings(link), tasks)
+    return Inspection(findings(flawed), await limiting.settings(link), tasks)
 
 
 async def store_time(link: Link) -> int:

@@ -75,12 +75,23 @@ def question_of(jobs: Sequence[NewJob]) -> Question:
         for job in jobs
         if job.schedule is not None and job.tick is not None
     }
-    return Question(keys=list(keys), ticks=list(ticks), known=[job.id for job in jobs])
+    turns = {
+        (job.queue, job.fair_key, job.priority): None for job in jobs if job.fair_key is not None
+    }
+    ids = [job.id for job in jobs]
+    return Question(keys=list(keys), ticks=list(ticks), known=ids, turns=list(turns))
 
 
 def planned(jobs: Sequence[NewJob], seen: Seen, plan: Plan) -> list[Inserted]:
     """Plan what `core` says of these jobs; the answers."""
-    found = insertion.plan(jobs, seen.now, known=seen.known, holders=seen.holders, ticks=seen.ticks)
+    found = insertion.plan(
+        jobs,
+        seen.now,
+        known=seen.known,
+        holders=seen.holders,
+        ticks=seen.ticks,
+        last=seen.last,
+    )
     for row in found.rows:
         to_columns(row)  # first: what cannot be kept changes nothing
     twins = {

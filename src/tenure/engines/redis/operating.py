@@ -8,11 +8,12 @@ from typing import Any
 import msgspec
 
 from tenure.core import rules
+from tenure.core.fair import Turns, fair_key_of
 from tenure.core.identity import FREE, Holder, Reservation, taken_by
 from tenure.core.job import JobRow
 from tenure.core.query import CancelResult, Filter, RequeueResult, Swept
 from tenure.core.states import FINAL, Event, State, check
-from tenure.engines.redis import queries
+from tenure.engines.redis import limiting, queries
 from tenure.engines.redis.deciding import Plan, Question, Seen, chunks, decided
 from tenure.engines.redis.link import Link
 
@@ -53,7 +54,9 @@ def cancel_row(row: JobRow, now: int, *, force: bool, plan: Plan) -> tuple[str, 
     return "requested", plan.mark(row, values)
 
 
-async def requeue(link: Link, ids: Sequence[str], now: int | None) -> RequeueResult:
+async def requeue(
+    link: Link, ids: Sequence[str], payload: bytes | None, now: int | None
+) -> RequeueResult:
     """See `Engine.requeue`."""
     requeued: list[str] = []
     not_final: list[str] = []
@@ -64,12 +67,13 @@ async def requeue(link: Link, ids: Sequence[str], now: int | None) -> RequeueRes
         def decide(
             seen: Seen, plan: Plan, part: Sequence[str] = part
         ) -> list[tuple[str, JobRow | None, str | None]]:
+            turns = Turns(seen.last)
             return [
-                (job_id, row, _requeued(row, seen, plan) if row is not None else None)
+                (job_id, row, None if row is None else _requeued(row, seen, turns, payload, plan))
                 for job_id, row in zip(part, seen.rows, strict=True)
             ]
 
-        question = Question(ids=part, keys_of_rows=True)
+        question = Question(ids=part, more=True)
         for job_id, row, other in await decided(link, "requeue", question, decide, now):
             if row is None:
                 not_found.append(job_id)
@@ -82,14 +86,17 @@ async def requeue(link: Link, ids: Sequence[str], now: int | None) -> RequeueRes
     return RequeueResult(tuple(requeued), tuple(not_final), tuple(not_found), taken)
 
 
-def _requeued(row: JobRow, seen: Seen, plan: Plan) -> str | None:
+def _requeued(
+    row: JobRow, seen: Seen, turns: Turns, payload: bytes | None, plan: Plan
+) -> str | None:
     """Plan the requeueing of a final job; the other one that has its key."""
     if not row.state.final:
         return None
     holder = seen.holders.get(row.unique_key, FREE) if row.unique_key is not None else FREE
     other = taken_by(row, holder)
     if other is None:
-        changed = plan.change(row, rules.requeued_values(row, seen.now))
+        rank = turns.rank(fair_key_of(row), seen.now, row.priority)
+        changed = plan.change(row, rules.requeued_values(row, seen.now, payload, rank))
         if row.unique_key is not None:  # the next one of this call with this key meets it
             seen.holders[row.unique_key] = Holder(changed, holder.reservation)
     return other
@@ -98,6 +105,7 @@ def _requeued(row: JobRow, seen: Seen, plan: Plan) -> str | None:
 async def sweep(link: Link, limit: int, now: int | None) -> list[Swept]:
     """See `Engine.sweep`."""
     limit = max(limit, 0)
+    await limiting.tidy(link, now)
     expired = _decode_ids(await link.run("expire", [limit], now))
     swept = [Swept(job_id, State.EXPIRED) for job_id in expired]
     left = limit
@@ -111,10 +119,17 @@ async def sweep(link: Link, limit: int, now: int | None) -> list[Swept]:
     return swept
 
 
+async def take_back(link: Link, ids: Sequence[str], now: int | None) -> None:
+    """Take jobs from their holders, as far as their lease ran out."""
+    for part in chunks(ids, 500):
+        await decided(link, "claim", Question(ids=part), _taken_back, now)
+
+
 def _taken_back(seen: Seen, plan: Plan) -> list[Swept]:
     swept = []
     for row in seen.rows:
-        assert row is not None, "only jobs that are there have a lease"
+        if row is None or row.lease_until is None or row.lease_until > seen.now:
+            continue  # somebody else was faster
         change = rules.lapse(row, seen.now)
         values = rules.settled_values(row.priority, change, seen.now)
         plan.change(row, {**values, **rules.revoked_token(row, seen.now)})

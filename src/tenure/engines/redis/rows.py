@@ -13,29 +13,38 @@ import msgspec
 
 from tenure.core.columns import from_columns, to_column_values, to_columns
 from tenure.core.job import COLUMNS, JobRow, NewJob
+from tenure.core.limits import Blocked
 from tenure.core.states import State
 
 FIELDS = tuple(
     """state lane rank at made pri token owner lease claims failures lapses releases until stop
-    began ended error errors prog key keep sched tick""".split()
+    began ended error errors prog key keep sched tick ckey rkey fkey""".split()
 )
 """The fields of a row's hash, but for `body` and `result`. Scripts know them by place."""
 
-BODY = tuple(
-    """max_attempts max_lapses max_interruptions timeout retry payload codec payload_size tags
-    headers metadata description actor on_shutdown executor profile remote_ref dispatched_at
-    payload_ref concurrency_key rate_key fair_key log_level log_success""".split()
+INSIDE = ("tags", "metadata", "actor")
+"""What a search looks at in `body`, at its beginning."""
+
+BODY = (
+    *INSIDE,
+    *"""max_attempts max_lapses max_interruptions timeout retry payload codec payload_size headers
+    description on_shutdown executor profile remote_ref dispatched_at payload_ref log_level
+    log_success""".split(),
 )
-"""The columns in `body`: all that no script looks at, and only a whole new row changes."""
+"""The columns in `body`, which only a whole new row changes."""
+
+BODY_HEAD = 3
+"""The bytes of `body` before its first value, as it has from 16 to 65,535 of them."""
 
 READY, WAITING = "ready", "waiting"
-"""How the state pending is kept: with the flag `ready` in it."""
+"""How the state pending is kept: with the flag `ready` in it, or with what blocks the job."""
 
-PENDING_STATES = (READY, WAITING)
+BLOCKED = tuple(map(str, Blocked))
+PENDING_STATES = (READY, WAITING, *BLOCKED)
 
 _encode = msgspec.msgpack.Encoder().encode
-_STATES = {READY: "pending", WAITING: "pending", **{str(s): str(s) for s in State}}
-_REST = (None,) * (len(BODY) - BODY.index("on_shutdown"))
+_STATES = {**dict.fromkeys(PENDING_STATES, "pending"), **{str(s): str(s) for s in State}}
+_NOT_YET = (None,) * len(("executor", "profile", "remote_ref", "dispatched_at", "payload_ref"))
 _PLACES = {name: place for place, name in enumerate(COLUMNS)}
 
 Packed = tuple[str, list[Any], list[Any], Any]
@@ -77,6 +86,9 @@ def to_item(job: NewJob) -> tuple[Any, ...]:
     else:
         retry = tags = headers = metadata = None
     body = (
+        tags,
+        metadata,
+        job.actor,
         job.max_attempts,
         job.max_lapses,
         job.max_interruptions,
@@ -85,12 +97,12 @@ def to_item(job: NewJob) -> tuple[Any, ...]:
         job.payload,
         job.codec,
         len(job.payload),
-        tags,
         headers,
-        metadata,
         job.description,
-        job.actor,
-        *_REST,
+        job.on_shutdown,
+        *_NOT_YET,
+        job.log_level,
+        None if job.log_success is None else int(job.log_success),
     )
     return (
         job.id,
@@ -105,6 +117,9 @@ def to_item(job: NewJob) -> tuple[Any, ...]:
         False if job.unique_until is None else job.unique_until,
         False if job.schedule is None else job.schedule,
         _given(job.tick),
+        False if job.concurrency_key is None else job.concurrency_key,
+        False if job.rate_key is None else job.rate_key,
+        False if job.fair_key is None else job.fair_key,
         opaque(_encode(body)),
     )
 
@@ -114,7 +129,7 @@ def to_kept(row: JobRow) -> tuple[str, list[Any], msgspec.Raw, Any]:
     c = dict(zip(COLUMNS, to_columns(row), strict=True))
     state = c["state"]
     if state == "pending":
-        state = READY if c["ready"] else WAITING
+        state = row.blocked or (READY if c["ready"] else WAITING)
     fields = [
         state,
         lane_of(row.queue, row.task),
@@ -132,6 +147,7 @@ def to_kept(row: JobRow) -> tuple[str, list[Any], msgspec.Raw, Any]:
         *(False if c[n] is None else c[n] for n in ("error", "errors", "progress")),
         *(False if c[n] is None else c[n] for n in ("unique_key", "unique_until", "schedule")),
         _given(row.tick),
+        *(False if c[n] is None else c[n] for n in ("concurrency_key", "rate_key", "fair_key")),
     ]
     body = opaque(_encode([c[name] for name in BODY]))
     result = False if row.result is None else opaque(_encode(row.result))
@@ -159,7 +175,7 @@ def to_row(packed: Packed) -> JobRow:
         int(f[8]) if state == "running" and f[8] is not None else None,
         _whole(f[9]),
         _whole(f[10]),
-        body[0],
+        body[_ATTEMPTS],
         _whole(f[11]),
     )
     for name, value in zip(_NAMES, body, strict=True):
@@ -174,14 +190,21 @@ def to_row(packed: Packed) -> JobRow:
     values[_ERROR], values[_ERRORS], values[_PROGRESS] = f[17], f[18], f[19]
     values[_KEY], values[_UNTIL], values[_SCHEDULE] = f[20], f[21], f[22]
     values[_TICK] = _instant(f[23])
+    values[_SLOT], values[_RATE], values[_FAIR] = f[24:]
+    if state in BLOCKED:
+        values[_BLOCKED] = state
     return from_columns(values)
 
 
 _NAMES = tuple(_PLACES[name] for name in BODY)
+_ATTEMPTS = BODY.index("max_attempts")
 _RELEASES, _AVAILABLE, _QUEUED = (_PLACES[n] for n in ("releases", "available_at", "queued_at"))
 _EXPIRES, _STOP, _CREATED = (_PLACES[n] for n in ("expires_at", "cancel_requested", "created_at"))
 _STARTED, _FINISHED, _RESULT = (_PLACES[n] for n in ("started_at", "finished_at", "result"))
 _ERROR, _ERRORS, _PROGRESS = (_PLACES[n] for n in ("error", "errors", "progress"))
+_SLOT, _RATE, _FAIR, _BLOCKED = (
+    _PLACES[n] for n in ("concurrency_key", "rate_key", "fair_key", "blocked")
+)
 _KEY, _UNTIL, _SCHEDULE, _TICK = (
     _PLACES[n] for n in ("unique_key", "unique_until", "schedule", "tick")
 )

@@ -8,7 +8,8 @@ from functools import cache
 
 from tenure.core.durations import LAST_INSTANT
 from tenure.core.job import RANK_STEP
-from tenure.engines.redis.rows import FIELDS
+from tenure.core.limits import PARKED_MAX
+from tenure.engines.redis.rows import BODY_HEAD, FIELDS, INSIDE
 from tenure.engines.sql import read_text
 
 _INCLUDE = re.compile(r"^-- include: (?P<parts>.+)$", re.MULTILINE)
@@ -65,6 +66,7 @@ def _constants() -> str:
     places = ", ".join(str(place) for place in range(1, len(FIELDS) + 1))
     quoted = ", ".join(f'"{name}"' for name in FIELDS)
     return (
-        f'local RANK_STEP, LAST_INSTANT = {RANK_STEP}, "{LAST_INSTANT}"\n'
+        f'local RANK_STEP, LAST_INSTANT, PARKED_MAX = {RANK_STEP}, "{LAST_INSTANT}", {PARKED_MAX}\n'
+        f"local BODY_HEAD, INSIDE = {BODY_HEAD}, {len(INSIDE)}\n"
         f"local {names} = {places}\nlocal FIELDS = {{{quoted}}}"
     )

@@ -1,11 +1,13 @@
 -- Take jobs, each under a new token and lease.
--- include: numbers base signals rows merge
+-- include: numbers base signals rows limits merge gate
 --
 -- KEYS[1], ARGV[1]: see base.
 -- ARGV[2]: {owner, lease, limit, queues, tasks, ids, room, held, arms, ear}: `lease` in microseconds;
 --   `tasks` and `ids` false for any; `room` {queue = how many}; `held` the ids that the owner knows
 --   of, or false; `arms` {name = true}; `ear` the name under which the claimer hears, or "".
--- Answers {now, rows}: see rows.packed.
+-- Answers {now, rows, others}: see rows.packed. `others` are jobs whose lease ran out, which hold
+--   slots of limited queues, and which this claim may not have: they are to be taken back first. Then
+--   the arms `lapsed` and `due` are left to a further claim, without the arm `slots`, which looks.
 --
 -- Not to be repeated when the answer was lost: the resume arm of the next claim gives the jobs.
 -- What each arm writes is said by tenure.core.rules: promoted_values, expired_values,
@@ -17,7 +19,7 @@ local owner, lease, limit, queues, tasks, ids, room, held, arms, ear =
   unpack(cmsgpack.unpack(ARGV[2]), 1, 10)
 local lease_until = text(now + lease)
 local left = limit
-local woken, ended, bereft, answers = {}, {}, {}, {}
+local woken, ended, bereft, answers, freed = {}, {}, {}, {}, {}
 
 -- Redis has no command for "the first of many sets", so arms look into one set for each queue.
 local function per_queue(name, last)
@@ -50,7 +52,11 @@ local function promote()
     local row = load(id)
     leave(id, row)
     row[STATE] = "ready"
-    call("HSET", job_key(id), "state", "ready")
+    if row[FKEY] then
+      call("HSET", job_key(id), "state", "ready", "rank", take_turn(row, last_turn(row)))
+    else
+      call("HSET", job_key(id), "state", "ready")
+    end
     enter(id, row)
     promoted[id] = queue_of(row[LANE])
   end
@@ -62,11 +68,7 @@ local function expire()
     begin_writing()
   end
   for _, id in ipairs(found) do
-    local row = load(id)
-    leave(id, row)
-    row[STATE], row[ENDED] = "expired", now_text
-    call("HSET", job_key(id), "state", "expired", "ended", now_text)
-    enter(id, row)
+    expire_row(id, load(id), now_text, freed)
     ended[#ended + 1] = id
   end
 end
@@ -98,20 +100,24 @@ local function resume()
   left = left - math.min(#found, left)
 end
 
--- Whether the claim may have one more of a queue; then it is counted.
-local function has_room(queue)
+-- Whether the claim may have one more of a queue, if it also `fits`; then it is counted.
+local function has_room(queue, fits)
   local rest = room[queue]
-  if not rest then
-    return true
+  if (rest and rest <= 0) or (fits and not fits()) then
+    return false
   end
-  room[queue] = rest - 1
-  return rest > 0
+  room[queue] = rest and rest - 1
+  return true
 end
 
 local chosen_tasks = tasks and set(tasks)
-local moving = {}
+local moving, limited = {}, {}
 for _, queue in ipairs(queues) do
-  if call("SISMEMBER", PREFIX .. "paused", queue) == 0 then
+  local given = special(queue)
+  if given and given.limited then
+    limited[queue] = given
+  end
+  if not (given and given.paused) then
     moving[#moving + 1] = queue
   end
 end
@@ -198,6 +204,12 @@ local function take(id, row, member)
     if row[UNTIL] then
       call("ZREM", PREFIX .. "overdue:" .. queue, place(row[UNTIL]) .. id)
     end
+    if row[FKEY] then
+      call("ZREM", turns_key(row), member)
+    end
+    if row[CKEY] then
+      call("SADD", slots_key(row), id)
+    end
   end
   if row[KEEP] == "started" then
     call("HDEL", PREFIX .. "unique", row[KEY])
@@ -220,7 +232,7 @@ end
 -- How many jobs that may no longer start one claim passes over.
 local REACH = 1000
 
-local function take_from(sources, in_places)
+local function take_from(sources, in_places, gate)
   local found, passed = {}, 0
   if left <= 0 then
     return
@@ -230,6 +242,9 @@ local function take_from(sources, in_places)
     if from.queue and (room[from.queue] or 1) <= 0 then
       return "leave"
     end
+    if gate and gate.closed then
+      return "stop"
+    end
     local id = in_places and string.sub(member, 9) or member
     local row = load(id)
     local queue = queue_of(row[LANE])
@@ -237,7 +252,8 @@ local function take_from(sources, in_places)
       passed = passed + 1
       return passed == REACH and "stop"
     end
-    if has_room(queue) then
+    local given = gate and limited[queue]
+    if has_room(queue, given and function() return gate.admit(id, row, given) end) then
       found[#found + 1] = {id, row, member}
     end
     return #found == left and "stop"
@@ -263,19 +279,57 @@ local function lapsed()
 end
 
 local function due()
-  if ids then
-    return take_from({named("ready")}, true)
+  local gate = next(limited) and new_gate(now_text)
+  for _, queue in ipairs(gate and moving or {}) do
+    if limited[queue] then
+      local most = room_of(queue, limited[queue], now_text, left)
+      room[queue] = math.min(most, room[queue] or most)
+    end
   end
   local sources = {}
-  for _, lane in ipairs(lanes_in("lanes")) do
-    sources[#sources + 1] = by_place(PREFIX .. "ready:" .. lane)
-    sources[#sources].queue = queue_of(lane)
+  if ids then
+    sources[1] = named("ready")
+  else
+    for _, lane in ipairs(lanes_in("lanes")) do
+      sources[#sources + 1] = by_place(PREFIX .. "ready:" .. lane)
+      sources[#sources].queue = queue_of(lane)
+    end
   end
-  take_from(sources, true)
+  take_from(sources, true, gate)
+  if gate then
+    gate.close(limited, freed)
+  end
+end
+
+-- Jobs whose lease ran out, that hold slots, and that this claim may not have itself.
+local function others()
+  local chosen, sources, found = ids and set(ids), {}, {}
+  for _, queue in ipairs(moving) do
+    if limited[queue] and limited[queue].hold then
+      for _, lane in ipairs(call("SMEMBERS", PREFIX .. "busy:" .. queue)) do
+        local task = string.sub(lane, #tostring(#queue) + #queue + 2)
+        local known = not chosen_tasks or chosen_tasks[task]
+        if chosen or not known then
+          sources[#sources + 1] = by_score(PREFIX .. "leases:" .. lane, now_text)
+          sources[#sources].known = known
+        end
+      end
+    end
+  end
+  if left > 0 then
+    merge(sources, math.min(left, 1000), function(id, from)
+      if not (from.known and chosen[id]) then
+        found[#found + 1] = id
+      end
+      return #found == left and "stop"
+    end)
+  end
+  return found
 end
 
 if arms.promote then
   promote()
+  wake_rates(queues, limited, limit, now_text, woken)
 end
 if arms.expired then
   expire()
@@ -283,11 +337,14 @@ end
 if arms.resume and held then
   resume()
 end
-if arms.lapsed then
-  lapsed()
-end
-if arms.due then
-  due()
+local strangers = arms.slots and others() or {}
+if #strangers == 0 then
+  if arms.lapsed then
+    lapsed()
+  end
+  if arms.due then
+    due()
+  end
 end
 
 for key, members in pairs(out) do
@@ -304,7 +361,7 @@ end
 in_chunks("SADD", PREFIX .. "held:" .. owner, taken)
 
 -- Whoever found less than it could take is hungry; the others are told only if nobody is.
-if ear ~= "" then
+if ear ~= "" and #strangers == 0 then
   for _, queue in ipairs(queues) do
     local score = text(left > 0 and now or now + 1e13)
     call("ZADD", PREFIX .. "ears:" .. queue, "XX", score, ear)
@@ -313,7 +370,9 @@ end
 for _, queue in pairs(promoted) do
   woken[queue] = (woken[queue] or 0) + 1
 end
+pass_on(freed, woken)
 wake_all(woken, now)
 tell("done", ended)
 tell("cancel", bereft)
-return "\146" .. cmsgpack.pack(now_text) .. array(#answers) .. table.concat(answers)
+return "\147" .. cmsgpack.pack(now_text) .. array(#answers) .. table.concat(answers)
+  .. cmsgpack.pack(strangers)

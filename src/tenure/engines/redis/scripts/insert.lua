@@ -1,9 +1,10 @@
 -- Insert new jobs, all or none, unless what `core` has to decide is met.
--- include: numbers base signals rows
+-- include: numbers base signals rows limits
 --
 -- KEYS[1], ARGV[1]: see base.
 -- ARGV[2]: {jobs, blind}. Each job is {id, queue, task, priority, delay, run_at, expires_in,
---   expires_at, unique_key, unique_until, schedule, tick, body}; what is not given is false.
+--   expires_at, unique_key, unique_until, schedule, tick, concurrency_key, rate_key, fair_key, body};
+--   what is not given is false.
 --   `blind`: nobody can decide, since this is one command of a transaction; so where a key or a
 --   tick is taken, its job stays as it is and nothing is inserted. Only an overdue job that has the
 --   key is expired before, as tenure.core.rules.expired_values says.
@@ -56,10 +57,11 @@ local function is_left(key)
 end
 
 -- First: look at everything. `rows` has what is to be written, false for a job that is there.
-local rows, flags, ids = {}, {}, {}
+local rows, flags, ids, turns = {}, {}, {}, {}
 for i = 1, #jobs do
   local id, queue, task, priority, delay, run_at, expires_in, expires_at, key, keep, sched, tick =
     unpack(jobs[i], 1, 12)
+  local slot, pace, fair, body = unpack(jobs[i], 13, 16)
   local known = ids[id] or call("EXISTS", job_key(id)) == 1
   ids[id] = true
   rows[i], flags[i] = false, "0"
@@ -87,7 +89,7 @@ for i = 1, #jobs do
       row[RANK] = sum(at, text(-tonumber(priority) * RANK_STEP))
     end
     row[KEY], row[KEEP], row[SCHED], row[TICK] = key, keep, sched, tick
-    row[BODY] = jobs[i][13]
+    row[CKEY], row[RKEY], row[FKEY], row[BODY] = slot, pace, fair, body
     local met = key and seen["k:" .. key]
     local free = (not key or is_free("k:" .. key, "unique", "forever")
       or (blind and not met and is_left(key)))
@@ -96,18 +98,20 @@ for i = 1, #jobs do
       return answer("plan", false)
     end
     if free then
+      if fair and row[STATE] == "ready" then
+        local name = turns_key(row)
+        turns[name] = take_turn(row, turns[name] or last_turn(row))
+      end
       rows[i], flags[i] = row, "1"
     end
   end
 end
 
 -- Then: write. The first write is one that the server refuses when memory has run out.
-local expired = {}
+local expired, freed = {}, {}
 for id, row in pairs(overdue) do
   call("HSET", job_key(id), "state", "expired", "ended", now_text)
-  leave(id, row)
-  row[STATE], row[ENDED] = "expired", now_text
-  enter(id, row)
+  expire_row(id, row, now_text, freed)
   expired[#expired + 1] = id
 end
 tell("done", expired)
@@ -135,6 +139,9 @@ for i = 1, #jobs do
       members[#members + 1] = place(rank_of(row)) .. id
       times[#times + 1] = row[AT]
       times[#times + 1] = id
+      if row[FKEY] then
+        call("ZADD", turns_key(row), 0, members[#members])
+      end
       if row[UNTIL] then
         call("ZADD", PREFIX .. "overdue:" .. queue, 0, place(row[UNTIL]) .. id)
       end
@@ -164,5 +171,6 @@ for queue, names in pairs(lanes) do
 end
 in_chunks("ZADD", PREFIX .. "ids", all, 2)
 in_chunks("SADD", PREFIX .. "queues", queues)
+pass_on(freed, counts)
 wake_all(counts, now)
 return answer("done", table.concat(flags))

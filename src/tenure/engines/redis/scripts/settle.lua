@@ -1,5 +1,5 @@
 -- End attempts, each if its token and owner are those of a running job.
--- include: numbers base signals rows
+-- include: numbers base signals rows limits
 --
 -- KEYS[1], ARGV[1]: see base.
 -- ARGV[2]: a list of {id, token, owner, next, if_cancelled}. A branch is {state, delay, result,
@@ -12,6 +12,7 @@
 local now = clock()
 local now_text = text(now)
 local out, done, answers, woken, ended, wrote = {}, {}, {}, {}, {}, false
+local freed, left = {}, {}
 
 local function append(lists, key, ...)
   local list = lists[key]
@@ -30,12 +31,11 @@ local function settled(id, token, owner, next, if_cancelled)
   if not state then
     return {"lost", false, 0}
   end
-  local shown = (state == "ready" or state == "waiting") and "pending" or state
   if (row[TOKEN] or "0") ~= token or (row[OWNER] or "") ~= owner then
-    return {"lost", shown, 0}
+    return {"lost", shown(state), 0}
   end
   if state ~= "running" then
-    return {"already", shown, 0}
+    return {"already", shown(state), 0}
   end
   local branch, number = next, 1
   if row[STOP] and if_cancelled then
@@ -48,6 +48,8 @@ local function settled(id, token, owner, next, if_cancelled)
   local lane = row[LANE]
   local queue = queue_of(lane)
   local fields = branch[4]
+  note_freed(freed, row)
+  left[queue] = (left[queue] or 0) + 1
   if branch[1] == "pending" then
     leave(id, row)
     local at = sum(now_text, branch[2])
@@ -59,6 +61,9 @@ local function settled(id, token, owner, next, if_cancelled)
     if row[PRI] then
       row[RANK] = sum(at, text(-tonumber(row[PRI]) * RANK_STEP))
       fields[#fields + 1], fields[#fields + 2] = "rank", row[RANK]
+    elseif row[RANK] then
+      row[RANK] = false  -- its turn is over
+      call("HDEL", job_key(id), "rank")
     end
     fields[#fields + 1], fields[#fields + 2] = "state", row[STATE]
     fields[#fields + 1], fields[#fields + 2] = "at", at
@@ -77,6 +82,9 @@ local function settled(id, token, owner, next, if_cancelled)
   append(out, "leases:" .. lane, id)
   append(done, "done:" .. branch[1] .. ":" .. queue, now_text, id)
   append(ended, row[OWNER], id)
+  if row[CKEY] then
+    call("SREM", slots_key(row), id)
+  end
   if row[KEY] and call("HGET", PREFIX .. "unique", row[KEY]) == id then
     call("HDEL", PREFIX .. "unique", row[KEY])
   end
@@ -103,5 +111,7 @@ for owner, ids in pairs(ended) do
   in_chunks("SREM", PREFIX .. "held:" .. owner, ids)
   tell("done", ids)
 end
+pass_on(freed, woken)
+note_left(left, woken)
 wake_all(woken, now)
 return cmsgpack.pack({now_text, answers})

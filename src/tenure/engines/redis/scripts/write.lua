@@ -1,17 +1,18 @@
 -- Write what was decided, if what it was decided from still stands.
--- include: numbers base signals rows merge look
+-- include: numbers base signals rows limits merge look
 --
 -- KEYS[1]: see base. ARGV[1]: the time that `look` answered.
--- ARGV[2]: {question, digest, rows, hashes, woken, done, cancelled, scarce}
+-- ARGV[2]: {question, digest, rows, hashes, woken, done, cancelled, freed, left, scarce}
 --   rows: {id, values by place, body, result}, written whole in place of what is there, if anything
 --   hashes: {name of a hash, field, value}; value false removes the field
 --   woken: {queue = count}; done, cancelled: ids; see signals
+--   freed: {queue, key, how many slots}; left: {queue = how many jobs ended}; see limits
 --   scarce: to be written even if memory has run out
 -- Answers 1, or 0 if something changed since: then nothing was written.
 
 local now = tonumber(ARGV[1])
-local question, digest, rows, hashes, woken, done, cancelled, scarce =
-  unpack(cmsgpack.unpack(ARGV[2]), 1, 8)
+local question, digest, rows, hashes, woken, done, cancelled, freed, left, scarce =
+  unpack(cmsgpack.unpack(ARGV[2]), 1, 10)
 if redis.sha1hex(look(question, now)) ~= digest then
   return 0
 end
@@ -45,6 +46,8 @@ for _, item in ipairs(hashes) do
     call("HDEL", PREFIX .. item[1], item[2])
   end
 end
+pass_on(freed, woken)
+note_left(left, woken)
 wake_all(woken, now)
 tell("done", done)
 tell("cancel", cancelled)

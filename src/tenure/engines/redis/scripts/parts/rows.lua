@@ -28,20 +28,86 @@ end
 
 local FINAL = {completed = true, failed = true, cancelled = true, expired = true}
 
+-- The states of a job that a limit holds back, and the field whose key it waits for.
+local BLOCKED = {concurrency = CKEY, rate = RKEY}
+
+-- The state that is told of what is kept.
+local function shown(state)
+  return (state == "ready" or state == "waiting" or BLOCKED[state]) and "pending" or state
+end
+
 local function rank_of(row)
   return row[RANK] or row[AT]
+end
+
+-- The running jobs of the same concurrency key.
+local function slots_key(row)
+  return PREFIX .. "slots:" .. lane_of(queue_of(row[LANE]), row[CKEY])
+end
+
+-- The jobs that take turns with this one, and are due and wait.
+local function turns_key(row)
+  return PREFIX .. "turns:" .. (row[PRI] or "0") .. ":" .. lane_of(queue_of(row[LANE]), row[FKEY])
+end
+
+-- The blocked jobs of one lane and key.
+local function line_key(reason, lane, key)
+  return PREFIX .. "line:" .. reason .. ":" .. lane_of(lane, key)
+end
+
+-- The lanes that have blocked jobs of a key.
+local function lines_key(reason, queue, key)
+  return PREFIX .. "lines:" .. reason .. ":" .. lane_of(queue, key)
+end
+
+-- Let a job stand among those that may be claimed.
+local function line_up(id, row)
+  call("ZADD", PREFIX .. "ready:" .. row[LANE], 0, place(rank_of(row)) .. id)
+  call("SADD", PREFIX .. "lanes:" .. queue_of(row[LANE]), row[LANE])
+end
+
+local function step_out(id, row)
+  local ready = PREFIX .. "ready:" .. row[LANE]
+  call("ZREM", ready, place(rank_of(row)) .. id)
+  if call("EXISTS", ready) == 0 then
+    call("SREM", PREFIX .. "lanes:" .. queue_of(row[LANE]), row[LANE])
+  end
+end
+
+-- Let a job stand among those that its state, a reason of BLOCKED, holds back.
+local function hold_back(id, row)
+  local reason, lane, queue = row[STATE], row[LANE], queue_of(row[LANE])
+  local key = row[BLOCKED[reason]]
+  call("ZADD", line_key(reason, lane, key), 0, place(rank_of(row)) .. id)
+  call("SADD", lines_key(reason, queue, key), lane)
+  call("ZADD", PREFIX .. "blocked:" .. queue, 0, id)
+end
+
+local function let_go(id, row)
+  local reason, lane, queue = row[STATE], row[LANE], queue_of(row[LANE])
+  local key = row[BLOCKED[reason]]
+  local line = line_key(reason, lane, key)
+  call("ZREM", line, place(rank_of(row)) .. id)
+  if call("EXISTS", line) == 0 then
+    call("SREM", lines_key(reason, queue, key), lane)
+  end
+  call("ZREM", PREFIX .. "blocked:" .. queue, id)
 end
 
 -- Take a job out of the indexes in which a row of these values stands.
 local function leave(id, row)
   local lane, state = row[LANE], row[STATE]
   local queue = queue_of(lane)
-  if state == "ready" then
-    call("ZREM", PREFIX .. "ready:" .. lane, place(rank_of(row)) .. id)
-    if call("EXISTS", PREFIX .. "ready:" .. lane) == 0 then
-      call("SREM", PREFIX .. "lanes:" .. queue, lane)
+  if state == "ready" or BLOCKED[state] then
+    if state == "ready" then
+      step_out(id, row)
+    else
+      let_go(id, row)
     end
     call("ZREM", PREFIX .. "due:" .. queue, id)
+    if row[FKEY] then
+      call("ZREM", turns_key(row), place(rank_of(row)) .. id)
+    end
   elseif state == "waiting" then
     local member = place(row[AT]) .. id
     call("ZREM", PREFIX .. "waiting:" .. lane, member)
@@ -53,6 +119,9 @@ local function leave(id, row)
     end
     if row[OWNER] then
       call("SREM", PREFIX .. "held:" .. row[OWNER], id)
+    end
+    if row[CKEY] then
+      call("SREM", slots_key(row), id)
     end
   else
     call("ZREM", PREFIX .. "done:" .. state .. ":" .. queue, id)
@@ -73,10 +142,16 @@ end
 local function enter(id, row)
   local lane, state = row[LANE], row[STATE]
   local queue = queue_of(lane)
-  if state == "ready" then
-    call("ZADD", PREFIX .. "ready:" .. lane, 0, place(rank_of(row)) .. id)
-    call("SADD", PREFIX .. "lanes:" .. queue, lane)
+  if state == "ready" or BLOCKED[state] then
+    if state == "ready" then
+      line_up(id, row)
+    else
+      hold_back(id, row)
+    end
     call("ZADD", PREFIX .. "due:" .. queue, row[AT], id)
+    if row[FKEY] then
+      call("ZADD", turns_key(row), 0, place(rank_of(row)) .. id)
+    end
   elseif state == "waiting" then
     local member = place(row[AT]) .. id
     call("ZADD", PREFIX .. "waiting:" .. lane, 0, member)
@@ -85,6 +160,9 @@ local function enter(id, row)
     call("ZADD", PREFIX .. "leases:" .. lane, row[LEASE], id)
     call("SADD", PREFIX .. "busy:" .. queue, lane)
     call("SADD", PREFIX .. "held:" .. row[OWNER], id)
+    if row[CKEY] then
+      call("SADD", slots_key(row), id)
+    end
   else
     call("ZADD", PREFIX .. "done:" .. state .. ":" .. queue, row[ENDED], id)
     return
@@ -98,6 +176,27 @@ local function enter(id, row)
   if row[SCHED] then
     call("SADD", PREFIX .. "living:" .. row[SCHED], id)
   end
+end
+
+-- The highest rank of those that take turns with a job; nil if there is none.
+local function last_turn(row)
+  local last = call("ZREVRANGE", turns_key(row), 0, 0)[1]
+  if last then
+    local found = call("HMGET", job_key(string.sub(last, 9)), "rank", "at")
+    return found[1] or found[2]
+  end
+end
+
+-- Rank a job that becomes due by its turn, behind the rank `last`, if there is one: see
+-- tenure.core.fair.Turns.
+local function take_turn(row, last)
+  local rank = sum(row[AT], text(-(tonumber(row[PRI]) or 0) * RANK_STEP))
+  local behind = last and sum(last, text(RANK_STEP))
+  if behind and is_less(rank, behind) then
+    rank = behind
+  end
+  row[RANK] = rank ~= row[AT] and rank or false
+  return rank
 end
 
 -- The name under which the job of a tick is kept.
