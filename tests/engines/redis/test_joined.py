@@ -42,7 +42,8 @@ async def test_what_is_put_into_a_pipeline_is_done_with_it(jobs, client):
     async with jobs, client.pipeline(transaction=True) as pipe:
         pipe.set("orders:7", "new")
         handle = await jobs.using(pipe).enqueue("ship", 7)
-        assert handle.created is None
+        with pytest.raises(ConfigurationError, match="pipeline"):
+            _ = handle.created
         with pytest.raises(JobNotFound):
             await handle.job()
         await pipe.execute()
