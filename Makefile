@@ -5,13 +5,15 @@ VENV   ?= .venv
 ARGS   ?=
 # Tried by test-all; one that is missing or does not run is named and skipped.
 PYTHONS ?= python3.11 python3.12 python3.13 python3.14
+# Other versions of PostgreSQL that test-all runs its tests on: folders with their programs.
+POSTGRESES ?= $(wildcard /usr/lib/postgresql/*/bin)
 
 BIN := $(VENV)/bin
 PY  := $(BIN)/python
 MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test test-all soak bench generate format clean runtime dev pytest
+.PHONY: help setup setup-full demo check test test-all soak bench generate format clean runtime dev pytest
 
 help: ## list the targets
 	@echo "make TARGET [PYTHON=python3.12] [VENV=.venv] [ARGS=...]"
@@ -20,6 +22,9 @@ help: ## list the targets
 		while IFS='	' read -r target text; do printf '  %-10s %s\n' "$$target" "$$text"; done
 
 setup: dev ## prepare the virtual environment for development
+
+setup-full: dev ## also what some tests use: PgBouncer (Debian, as root)
+	@sh tools/setup_full.sh
 
 runtime:
 	@sh tools/setup.sh "$(PYTHON)" "$(VENV)" runtime
@@ -39,8 +44,8 @@ test: check ## all checks, then the test suite (ARGS for pytest)
 pytest: dev ## the test suite alone
 	@$(PY) -m pytest $(ARGS)
 
-test-all: ## the test suite on every Python >= 3.11 found here
-	@PYTHONS="$(PYTHONS)" MAKE="$(MAKE)" sh tools/test_all.sh $(ARGS)
+test-all: ## the test suite on every Python >= 3.11 and PostgreSQL found here
+	@PYTHONS="$(PYTHONS)" POSTGRESES="$(POSTGRESES)" MAKE="$(MAKE)" sh tools/test_all.sh $(ARGS)
 
 soak: dev ## the same tests with larger numbers (takes long)
 	@TENURE_SOAK=1 $(PY) -m pytest --timeout=3600 $(ARGS)

@@ -12,7 +12,7 @@ import msgspec
 
 from benchmarks import cases, peers, report
 from benchmarks.children import ROOT
-from benchmarks.rows import Row, as_text
+from benchmarks.rows import Row, as_text, missing
 from benchmarks.setting import EFFORTS, ENGINES, Effort, settings
 
 
@@ -23,8 +23,11 @@ def measure(names: Sequence[str], engines: Sequence[str], effort: Effort) -> Ite
         for engine in known[name].ENGINES:
             if engine in engines:
                 began = time.monotonic()
-                with settings(engine, effort) as setting:
-                    yield from known[name].run(setting)
+                try:
+                    with settings(engine, effort) as setting:
+                        yield from known[name].run(setting)
+                except Exception as error:  # one that fails takes no other along
+                    yield missing(name, engine, "did not end", f"failed: {error!r}")
                 print(f"{name} on {engine}: {time.monotonic() - began:.1f} s", file=sys.stderr)
 
 

@@ -104,7 +104,21 @@ def waker(path: str, synchronous: str, address: str) -> None:
     connection.close()
 
 
-ROLES: dict[str, Callable[..., Any]] = {"plain": plain, "worker": worker, "waker": waker}
+def waker_postgres(url: str) -> None:
+    """The same on PostgreSQL, woken by NOTIFY."""
+    from benchmarks.raw import postgres
+
+    with postgres.joined(url) as connection:
+        for i in postgres.wakened(connection):
+            say("ready" if i < 0 else [i, time.perf_counter()])
+
+
+ROLES: dict[str, Callable[..., Any]] = {
+    "plain": plain,
+    "worker": worker,
+    "waker": waker,
+    "waker-postgres": waker_postgres,
+}
 
 
 def main(role: str, *arguments: str) -> None:

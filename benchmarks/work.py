@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from benchmarks.measure import Sample, Stopwatch
@@ -35,14 +35,14 @@ class Work:
             part = range(start, min(count, start + A_CALL))
             await self.jobs.enqueue_many([bind(i) for i in part])
 
-    async def drain(self, count: int) -> Sample:
-        """Fill, and let one worker run them all."""
+    async def drain(self, count: int, elsewhere: Callable[[], float]) -> Sample:
+        """Fill, and let one worker run them all. `elsewhere`: CPU seconds of a server so far."""
         self.seen.clear()
         await self.fill(count)
         worker = self.jobs.worker(concurrency=CONCURRENCY, burst=True)
-        watch = Stopwatch()
+        before, watch = elsewhere(), Stopwatch()
         await worker.run()
-        return judged(self.seen, count, watch.sample(count).cpu)
+        return judged(self.seen, count, watch.sample(count).cpu + elsewhere() - before)
 
 
 def judged(seen: list[tuple[int, float]], count: int, cpu: float) -> Sample:
@@ -61,11 +61,11 @@ async def opened(url: str) -> AsyncIterator[Work]:
         yield work
 
 
-def drain(url: str, count: int) -> Sample:
-    """Fill the store and drain it, in a loop of its own."""
+def drain(url: str, count: int, elsewhere: Callable[[], float] = float) -> Sample:
+    """Fill the store and drain it, in a loop of its own. `elsewhere` as in `Work.drain`."""
 
     async def run() -> Sample:
         async with opened(url) as work:
-            return await work.drain(count)
+            return await work.drain(count, elsewhere)
 
     return asyncio.run(run())

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.servers import pgbouncer
+from tests.servers.pgbouncer import PgBouncer
 from tests.servers.pooler import Pooler
 from tests.servers.postgres import PostgresServer, running
 from tests.servers.schemas import Schemas
@@ -64,6 +66,16 @@ def postgres_server() -> Iterator[PostgresServer]:
 def postgres_pooler(postgres_server: PostgresServer) -> Iterator[Pooler]:
     """A transaction pooler in front of that server."""
     with Pooler(postgres_server.url()) as pooler:
+        yield pooler
+
+
+@pytest.fixture(scope="session")
+def postgres_bouncer(postgres_server: PostgresServer) -> Iterator[PgBouncer]:
+    """A real transaction pooler in front of that server, where it is installed."""
+    binary = pgbouncer.program()
+    if binary is None:
+        pytest.skip("pgbouncer is not installed; `make setup-full` does it")
+    with PgBouncer(postgres_server.url(), binary) as pooler:
         yield pooler
 
 

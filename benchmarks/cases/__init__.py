@@ -16,6 +16,7 @@ NAMES = (
     "enqueue_concurrent",
     "enqueue_many",
     "backlog",
+    "limits",
     "wakeup",
     "idle",
     "processes",

@@ -62,7 +62,7 @@ def run(setting: Setting) -> Iterator[Row]:
 
 def _tenure(setting: Setting) -> Sample:
     with setting.place() as folder:
-        return work.drain(setting.url(folder), setting.effort.jobs)
+        return work.drain(setting.url(folder), setting.effort.jobs, setting.elsewhere)
 
 
 def _ideal(setting: Setting) -> Sample:
@@ -70,7 +70,7 @@ def _ideal(setting: Setting) -> Sample:
         return ideal.drain_memory(setting.effort.jobs)
     if setting.engine == POSTGRESQL:
         with setting.place() as folder:
-            return postgres.drain(setting.url(folder), setting.effort.jobs)
+            return postgres.drain(setting.url(folder), setting.effort.jobs, setting.elsewhere)
     with setting.place() as folder:
         return ideal.drain_sqlite(folder, setting.synchronous, setting.effort.jobs)
 

@@ -9,9 +9,9 @@ from itertools import pairwise
 from benchmarks.children import child
 from benchmarks.measure import Spread, spread
 from benchmarks.rows import Row, short
-from benchmarks.setting import SQLITE_FULL, Setting
+from benchmarks.setting import POSTGRESQL, SQLITE_FULL, Setting
 
-ENGINES = (SQLITE_FULL,)
+ENGINES = (SQLITE_FULL, POSTGRESQL)
 _PARTS = 4
 _SETTLE = 0.25
 """The part of the time that a worker gets to become idle."""

@@ -14,7 +14,7 @@ from benchmarks.holding import CountingLeases, NaiveKeeper, StubClient, leases, 
 from benchmarks.measure import Spread, Stopwatch
 from benchmarks.raw import store
 from benchmarks.rows import Row, short
-from benchmarks.setting import ANY, SQLITE_FULL, Setting
+from benchmarks.setting import ANY, POSTGRESQL, SQLITE_FULL, Setting
 from benchmarks.work import A_CALL
 from tenure.clock import SYSTEM_CLOCK
 from tenure.core.job import NewJob
@@ -24,16 +24,20 @@ from tenure.engines.protocol import Arm, Claim, Engine
 from tenure.leases.keeper import LeaseKeeper
 from tenure.leases.lease import Lease
 
-ENGINES = (ANY, SQLITE_FULL)
+ENGINES = (ANY, SQLITE_FULL, POSTGRESQL)
 _A_MINUTE = 10_000 * 6
 """Renewals in a minute: a lease of 30 s is renewed every 10 s."""
 
 
 def run(setting: Setting) -> Iterator[Row]:
     if setting.engine == SQLITE_FULL:
-        kept, raw = asyncio.run(_on_sqlite(setting)), _raw(setting)
+        kept, raw = asyncio.run(_on_engine(setting)), _raw(setting)
         beside = f"raw updates, 1,000 a commit {short(raw)} s"
         yield _row(setting, "on SQLite", kept, f"{short(kept)} s", beside)
+        return
+    if setting.engine == POSTGRESQL:
+        kept = asyncio.run(_on_engine(setting))
+        yield _row(setting, "with the server's", kept, f"{short(kept)} s", "")
         return
     kept, naive = _kept(setting), asyncio.run(_naive(setting))
     each, naive_each = size_of(LeaseKeeper, 1_000), size_of(NaiveKeeper, 1_000)
@@ -62,11 +66,11 @@ def _window(setting: Setting) -> float:
     return lease_times(setting.effort.lease).interval * setting.effort.renewals
 
 
-def _per_minute(watch: Stopwatch, renewed: int) -> float:
-    """Seconds of CPU for the renewals of a minute."""
+def _per_minute(watch: Stopwatch, renewed: int, elsewhere: float = 0.0) -> float:
+    """Seconds of CPU for the renewals of a minute; `elsewhere`: those of a server."""
     if not renewed:
         raise AssertionError("no lease was renewed")
-    return watch.sample(renewed).cpu / renewed * _A_MINUTE
+    return (watch.sample(renewed).cpu + elsewhere) / renewed * _A_MINUTE
 
 
 def _kept(setting: Setting) -> float:
@@ -92,7 +96,7 @@ async def _naive(setting: Setting) -> float:
     return seconds
 
 
-async def _on_sqlite(setting: Setting) -> float:
+async def _on_engine(setting: Setting) -> float:
     """Leases of claimed jobs, renewed by the engine; its CPU counts."""
     count = setting.effort.leases
     with setting.place() as folder:
@@ -101,9 +105,10 @@ async def _on_sqlite(setting: Setting) -> float:
             client, keeper = CountingLeases(engine, SYSTEM_CLOCK), LeaseKeeper()
             while keeper.active < count:
                 keeper.register(client, await _claim(engine, setting.effort.lease))
-            before, watch = client.renewed, Stopwatch()
+            before, elsewhere, watch = client.renewed, setting.elsewhere(), Stopwatch()
             await asyncio.sleep(_window(setting))
-            seconds = _per_minute(watch, client.renewed - before)
+            spent = setting.elsewhere() - elsewhere
+            seconds = _per_minute(watch, client.renewed - before, spent)
             if keeper.active != count:
                 raise AssertionError(f"{count - keeper.active} leases were lost")
             await asyncio.to_thread(keeper.discard, client)

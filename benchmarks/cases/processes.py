@@ -10,10 +10,10 @@ from contextlib import ExitStack
 from benchmarks.children import Child, child
 from benchmarks.measure import Sample, ratio, spread
 from benchmarks.rows import Row, per_second, short
-from benchmarks.setting import SQLITE_FULL, Setting
+from benchmarks.setting import POSTGRESQL, SQLITE_FULL, Setting
 from benchmarks.work import CONCURRENCY, Work, judged, opened
 
-ENGINES = (SQLITE_FULL,)
+ENGINES = (SQLITE_FULL, POSTGRESQL)
 _ROUNDS = 3
 _MORE = 3
 _PATIENCE = 120.0

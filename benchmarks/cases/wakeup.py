@@ -1,6 +1,6 @@
 """From an enqueue in one process to the start of the body in another, idle one.
 
-Beside the least that could do it: a raw insert, a datagram, a raw claim.
+Beside the least that could do it: a raw insert, a datagram or a NOTIFY, a raw claim.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from pathlib import Path
 
 from benchmarks.children import Child, child
 from benchmarks.measure import Spread, percentile, spread
-from benchmarks.raw import store
+from benchmarks.raw import postgres, store
 from benchmarks.rows import Row, short
-from benchmarks.setting import SQLITE_FULL, Setting
+from benchmarks.setting import POSTGRESQL, SQLITE_FULL, Setting
 from benchmarks.work import Work
 
-ENGINES = (SQLITE_FULL,)
+ENGINES = (SQLITE_FULL, POSTGRESQL)
 _PAUSE = (0.1, 0.6)
 """Seconds between two; long enough for a worker to call itself idle."""
 _PARTS = 5
@@ -32,7 +32,8 @@ Enqueue = Callable[[int], object]
 def run(setting: Setting) -> Iterator[Row]:
     with ExitStack() as stack:
         folder = stack.enter_context(setting.place())
-        pairs = {"tenure": _tenure(setting, folder, stack), "raw": _raw(setting, folder, stack)}
+        bare = _raw_postgres if setting.engine == POSTGRESQL else _raw
+        pairs = {"tenure": _tenure(setting, folder, stack), "raw": bare(setting, folder, stack)}
         delays: dict[str, list[float]] = {name: [] for name in pairs}
         for i in range(setting.effort.wakeups + 1):
             for name, (enqueue, other) in pairs.items():
@@ -90,3 +91,11 @@ def _raw(setting: Setting, folder: Path, stack: ExitStack) -> tuple[Enqueue, Chi
         bell.sendto(b"wake", address)
 
     return enqueue, other
+
+
+def _raw_postgres(setting: Setting, folder: Path, stack: ExitStack) -> tuple[Enqueue, Child]:
+    url = setting.url(folder)
+    connection = stack.enter_context(postgres.created(url))
+    other = stack.enter_context(child("waker-postgres", url))
+    stack.callback(connection.execute, "NOTIFY raw_jobs, 'end'")
+    return lambda i: postgres.wake(connection, i), other

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -54,6 +55,34 @@ async def connected(url: str) -> AsyncIterator[psycopg.AsyncCursor[Any]]:
     ) as connection:
         await connection.execute(_TABLE, prepare=False)
         yield connection.cursor(binary=True)
+
+
+def wake(connection: psycopg.Connection[Any], i: int) -> None:
+    """An insert, and a word to who listens."""
+    connection.execute(_INSERT, (json.dumps([i]).encode(),))
+    connection.execute("NOTIFY raw_jobs")
+
+
+def wakened(connection: psycopg.Connection[Any]) -> Iterator[int]:
+    """The number of each job that comes, until the channel says `end`."""
+    connection.execute("LISTEN raw_jobs")
+    yield -1
+    while "end" not in [notice.payload for notice in connection.notifies(stop_after=1)]:
+        for job_id, args, attempt in connection.execute(_CLAIM, (1,)).fetchall():
+            yield json.loads(args)[0]
+            connection.execute(_COMPLETE, ([job_id], [attempt]))
+
+
+def created(url: str) -> psycopg.Connection[Any]:
+    """A blocking connection; the table is new and empty."""
+    connection = joined(url)
+    connection.execute(_TABLE, prepare=False)
+    return connection
+
+
+def joined(url: str) -> psycopg.Connection[Any]:
+    """One more to the same table."""
+    return psycopg.connect(url.partition("?")[0], autocommit=True, prepare_threshold=0)
 
 
 async def insert_many(cursor: psycopg.AsyncCursor[Any], numbers: Sequence[int]) -> None:
@@ -114,8 +143,8 @@ def bulk(url: str, calls: int, count: int) -> Sample:
     return asyncio.run(run())
 
 
-def drain(url: str, count: int) -> Sample:
-    """The ideal drain of the bare table, on two connections."""
+def drain(url: str, count: int, elsewhere: Callable[[], float]) -> Sample:
+    """The ideal drain of the bare table, on two connections. `elsewhere` as in `Work.drain`."""
 
     async def run() -> Sample:
         async with connected(url) as one:
@@ -133,6 +162,8 @@ def drain(url: str, count: int) -> Sample:
                     ids, attempts = [job[0] for job in jobs], [job[2] for job in jobs]
                     await two.execute(_COMPLETE, (ids, attempts))
 
-                return await IdealWorker(claim, complete, count).run()
+                before = elsewhere()
+                sample = await IdealWorker(claim, complete, count).run()
+                return replace(sample, cpu=sample.cpu + elsewhere() - before)
 
     return asyncio.run(run())

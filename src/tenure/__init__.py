@@ -4,7 +4,9 @@ from tenure.ambient import correlation, current_job
 from tenure.context import JobContext
 from tenure.core.directives import Cancel, Discard, Handoff, Retry, Snooze
 from tenure.core.job import Job, JobError, Progress
+from tenure.core.limits import rate
 from tenure.core.query import CancelResult, RequeueResult
+from tenure.core.retention import Retention
 from tenure.core.retry import RetryPolicy
 from tenure.core.states import State
 from tenure.errors import JobFailed, LeaseLost, TenureError
@@ -30,6 +32,7 @@ __all__ = [
     "Progress",
     "QueueService",
     "RequeueResult",
+    "Retention",
     "Retry",
     "RetryPolicy",
     "Snooze",
@@ -39,6 +42,7 @@ __all__ = [
     "TenureError",
     "correlation",
     "current_job",
+    "rate",
     "retry_after_of",
     "task",
 ]

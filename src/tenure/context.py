@@ -148,10 +148,9 @@ class JobContext:
     async def complete_in(self, connection: object, result: Any = None) -> None:
         """Complete this job inside a transaction of yours, so that it and its effects are one.
 
-        `connection` is on the database that keeps the jobs, and in a writing transaction (SQLite:
-        a `sqlite3.Connection` after `BEGIN IMMEDIATE`; PostgreSQL: see `QueueService.using`). What
-        the body returns afterwards is not stored. If the transaction is rolled back, the attempt
-        ends as the body does.
+        `connection` is on the database that keeps the jobs, and in a writing transaction: one of
+        those that `QueueService.using` takes. What the body returns afterwards is not stored. If
+        the transaction is rolled back, the attempt ends as the body does.
 
         Raises `LeaseLost` if the job is no longer held under this token: let it roll the
         transaction back. Raises `PayloadError` for a result that cannot be stored.

@@ -14,7 +14,8 @@ from tenure.core.reconcile import API, Declared, Definition, definition_of, sour
 from tenure.core.schedule import Overlap, Schedule, Tick
 from tenure.core.ticks import Planned, Timing, jitter_of, tick_id
 from tenure.errors import ConfigurationError, InvalidArguments, TenureError
-from tenure.options import check_name
+from tenure.keys import KEYS
+from tenure.options import CODE, TaskOptions, check_name
 from tenure.recurring import ScheduleChanges, ScheduleOptions, schedule_options
 from tenure.tasks import BoundTask, Task, TaskRef, TaskSet
 
@@ -24,8 +25,14 @@ NewJobOf = Callable[[BoundTask[Any], str], NewJob]
 Given = Task[..., Any] | BoundTask[Any] | TaskRef | str
 """What users give as the task of a schedule."""
 
-_FIELDS = {field.name: field.type for field in msgspec.structs.fields(NewJob)}
-_DEFAULTS = msgspec.structs.asdict(NewJob(id="", task=""))
+_OF_THE_TASK = {"name", "aliases", *ScheduleOptions.__struct_fields__, *CODE}
+_TEXTS = {"actor", *KEYS}  # or code, which is not kept
+_OPTIONS: dict[str, Any] = {
+    field.name: str | None if field.name in _TEXTS else field.type
+    for field in msgspec.structs.fields(TaskOptions)
+    if field.name not in _OF_THE_TASK
+}
+"""What a task says of its jobs: the types of the options."""
 
 
 class Declarations:
@@ -125,14 +132,9 @@ class Declarations:
         """
         task = self._tasks.get(row.task)
         payload = codec.encode(definition.arguments, "arguments")
-        bound: BoundTask[Any] = BoundTask(task.name, payload, task.spec, task)
+        spec = msgspec.structs.replace(task.spec, **_options(definition))
+        bound = task.bound_to(payload, spec)
         new = self._new_job(bound, tick_id(row.name, at) if id is None else id)
-        changes = {
-            name: msgspec.convert(value, _FIELDS[name])
-            for name, value in definition.options.items()
-            if name in _FIELDS
-        }
-        new = msgspec.structs.replace(new, **changes)
         expires_at = new.expires_at if new.expires_in is None else at + new.expires_in
         return msgspec.structs.replace(
             new,
@@ -144,17 +146,34 @@ class Declarations:
         )
 
     def _differences(self, bound: BoundTask[Any]) -> Mapping[str, Any]:
-        """How the bound task's options differ from those of the task as it is known here."""
-        known = self._tasks.get(bound.name).spec.of_job if bound.name in self._tasks else {}
-        given = bound.spec.of_job
-        names = sorted(given.keys() | known.keys())
-        changed = {
-            name: given.get(name, _DEFAULTS[name])
-            for name in names
-            if given.get(name, _DEFAULTS[name]) != known.get(name, _DEFAULTS[name])
+        """How the bound task's options differ from those of the task as it is known here.
+
+        Of a task that is known by name only, the options that were given.
+        """
+        by_code = bound.task is not None and bound.name in self._tasks
+        known = self._tasks.get(bound.name).spec if by_code else TaskOptions()
+        differences = {}
+        for option in _OPTIONS:
+            value = getattr(bound.spec, option)
+            if value != getattr(known, option):
+                try:
+                    differences[option] = msgspec.to_builtins(value)
+                except TypeError as error:
+                    raise ConfigurationError(
+                        f"{option} cannot be kept with a schedule; give it to the task"
+                    ) from error
+        return differences
+
+
+def _options(definition: Definition) -> dict[str, Any]:
+    """The options of the task that a definition replaces."""
+    try:
+        return {
+            name: msgspec.convert(value, _OPTIONS[name])
+            for name, value in definition.options.items()
         }
-        values: dict[str, Any] = msgspec.to_builtins(changed)
-        return values
+    except (msgspec.ValidationError, KeyError) as error:
+        raise ConfigurationError(f"options: {error}") from error
 
 
 def _run_at(name: str, timing: Timing, new: NewJob, at: int) -> int:

@@ -7,7 +7,7 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -17,12 +17,14 @@ from tenure.core.durations import SECOND
 from tenure.core.ids import uuid7
 from tenure.core.job import JobRow, NewJob
 from tenure.core.outcomes import Cancelled, Completed, Outcome, Verdict
+from tenure.core.query import Swept
 from tenure.core.retention import Retention
 from tenure.core.rules import decide
 from tenure.core.upkeep import Maintained, PhaseReport, PhaseState
 from tenure.engines.protocol import Arm, Claim, Engine, Prunable
 from tenure.errors import EngineUnavailable
 from tenure.worker.pruner import STEP, prune_step
+from tenure.worker.ticker import Ticker
 
 log = logging.getLogger("tenure")
 
@@ -49,14 +51,23 @@ class Maintenance:
     followed by another when its lease ends, and two at once do not get it.
 
     All steps may be done by anybody at any time; one runner is enough, and two would be a waste.
+    `sweep` sweeps and tells who wants to know. `ticker` fires the schedules that an app knows.
     """
 
     def __init__(
-        self, engine: Engine, retention: Retention, *, clock: Clock = SYSTEM_CLOCK
+        self,
+        engine: Engine,
+        retention: Retention,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        sweep: Callable[[int], Awaitable[Sequence[Swept]]] | None = None,
+        ticker: Ticker | None = None,
     ) -> None:
         self._engine = engine
         self._retention = retention
         self._clock = clock
+        self._sweep_once = sweep or engine.sweep
+        self._ticker = ticker
         self._owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
 
     async def run(self, budget: float) -> Maintained:
@@ -129,14 +140,17 @@ class Maintenance:
 
     def _phases(self, now: int) -> tuple[Phase, ...]:
         """All phases in their order, at the store's time `now`."""
-        return (
+        phases = [
             Phase("sweep", self._sweep),
             Phase("retention", lambda: prune_step(self._engine, self._retention, now)),
             Phase("events", lambda: self._events(now)),
-        )
+        ]
+        if self._ticker is not None:
+            phases.insert(2, Phase("schedules", self._ticker.fire_due))
+        return tuple(phases)
 
     async def _sweep(self) -> tuple[int, bool]:
-        swept = await self._engine.sweep(STEP)
+        swept = await self._sweep_once(STEP)
         return len(swept), len(swept) >= STEP
 
     async def _events(self, now: int) -> tuple[int, bool]:

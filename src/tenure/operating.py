@@ -19,14 +19,17 @@ from tenure.core.query import (
     Swept,
 )
 from tenure.core.upkeep import Maintained
-from tenure.engines.protocol import Engine
+from tenure.engines.protocol import Engine, Facet
 from tenure.errors import InvalidArguments, JobNotFound
 from tenure.lookups import SWEEP_MAX, Selection, checked_ids, count, page, selection
 from tenure.maintenance import Maintenance
 from tenure.worker.callbacks import sweep
+from tenure.worker.ticker import Ticker
 
 if TYPE_CHECKING:
+    from tenure.declarations import Declarations
     from tenure.lifetime import Lifetime
+    from tenure.observe.hooks import Hooks
     from tenure.settings import Settings
     from tenure.tasks import TaskSet
     from tenure.worker.surroundings import Surroundings
@@ -39,8 +42,10 @@ class Operating:
 
     settings: Settings
     tasks: TaskSet
-    _life: Lifetime
+    hooks: Hooks
+    _declarations: Declarations
     _surroundings: Surroundings
+    _life: Lifetime
 
     async def get(self, job_id: str) -> Job:
         """The job with this id. Raises `JobNotFound`."""
@@ -172,16 +177,32 @@ class Operating:
         """Do the housekeeping of the store, for about `budget` seconds (0 to 86,400).
 
         In phases, each in bounded steps and with its share of the time: `sweep`, `retention` of
-        jobs and of `events`. One runner in a fleet does it at a time; it has the right for the
-        budget and a minute. Who comes meanwhile is told so and does nothing. Workers sweep and
-        prune by themselves; this is for hosts without one, and to catch up.
+        jobs, `schedules` that are due (where this service has tasks) and `events`. One runner in a
+        fleet does it at a time; it has the right for the budget and a minute. Who comes meanwhile
+        is told so and does nothing. Workers do all of it by themselves; this is for hosts without
+        one, and to catch up.
         """
         seconds = micros(budget, "budget", maximum=86_400) / SECOND
-        return await self._run(
-            lambda engine: Maintenance(engine, self.settings.retention, clock=self._life.clock).run(
-                seconds
+
+        async def maintain(engine: Engine) -> Maintained:
+            describer = self._surroundings.describer
+            work = Maintenance(
+                engine,
+                self.settings.retention,
+                clock=self._life.clock,
+                sweep=lambda limit: sweep(engine, limit, self.tasks, describer),
+                ticker=self._ticker(engine) if self.tasks.names else None,
             )
-        )
+            return await work.run(seconds)
+
+        return await self._run(maintain)
+
+    def _ticker(self, engine: Engine) -> Ticker | None:
+        """What fires the schedules that this service knows, by the clock of the store."""
+        if Facet.SCHEDULES not in engine.traits.facets:
+            return None
+        clock = self._life.clock
+        return Ticker(engine, self._declarations, hooks=self.hooks, clock=clock)
 
     async def sweep(self, limit: int = 500) -> list[Swept]:
         """Expire what is overdue and take back what lapsed, of any task.

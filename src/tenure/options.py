@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
+from tenure.context import JobContext
 from tenure.core import codec
 from tenure.core.durations import SECOND, Seconds, instant, micros
 from tenure.core.identity import OnConflict, UniqueBy, UniqueUntil
@@ -20,11 +21,9 @@ from tenure.core.outcomes import OnShutdown
 from tenure.core.retry import RetryPolicy
 from tenure.errors import ConfigurationError, InvalidArguments, PayloadError
 from tenure.failures import FailureRules, Predicate, check_rules, exception_types
+from tenure.keys import KEYS, KeyOf, check_key_of
 from tenure.recurring import ScheduleChanges, ScheduleOptions
 from tenure.settings import level_of
-
-if TYPE_CHECKING:
-    from tenure.context import JobContext
 
 NAME_MAX = 255
 ATTEMPTS_MAX = 32_767
@@ -38,7 +37,7 @@ Exceptions = type[BaseException] | Sequence[type[BaseException]]
 OnFailure = Callable[[Job, JobError], object]
 """Called once after a job has failed for good; `async def` or `def`."""
 
-OnLost = Callable[["JobContext", str], object]
+OnLost = Callable[[JobContext, str], object]
 """Called when an attempt has lost its lease, with the reason; `async def` or `def`."""
 
 Actor = str | Callable[[], str | None]
@@ -77,6 +76,9 @@ class TaskChanges(ScheduleChanges, total=False):
     retry_if: Predicate | None
     on_failure: OnFailure | None
     on_lost: OnLost | None
+    concurrency_key: KeyOf
+    rate_key: KeyOf
+    fair_key: KeyOf
 
 
 CODE = ("retry_for", "discard_for", "retry_if", "on_failure", "on_lost")
@@ -118,6 +120,9 @@ class TaskOptions(ScheduleOptions, frozen=True, kw_only=True, dict=True):
       directive such as `Retry(after=60)`, or None to leave it to the classes.
     - `on_failure`: a function of the job and its error, called once after the job has failed.
       `on_lost`: a function of the context and a reason, called when an attempt loses its lease.
+    - `concurrency_key`, `rate_key`: of jobs with the same key, the queue runs or starts as many at
+      a time as `jobs.queues.limit` says. `fair_key`: jobs of different keys take turns. Each is
+      text of up to 512 bytes, or a function that makes it of the arguments its parameters name.
 
     Raises `ConfigurationError` naming the option and what is allowed.
     """
@@ -152,6 +157,9 @@ class TaskOptions(ScheduleOptions, frozen=True, kw_only=True, dict=True):
     retry_if: Predicate | None = None
     on_failure: OnFailure | None = None
     on_lost: OnLost | None = None
+    concurrency_key: KeyOf = None
+    rate_key: KeyOf = None
+    fair_key: KeyOf = None
 
     def __post_init__(self) -> None:
         if self.name is not None:
@@ -176,6 +184,8 @@ class TaskOptions(ScheduleOptions, frozen=True, kw_only=True, dict=True):
         for tag in self.tags:
             check_name(tag, "tags")
         self._check_texts()
+        for name in KEYS:
+            check_key_of(getattr(self, name), name)
         self._check_choices()
         self._check_code()
 
@@ -287,6 +297,9 @@ class TaskOptions(ScheduleOptions, frozen=True, kw_only=True, dict=True):
             "log_success": self.log_success,
             "log_level": None if self.log_level is None else level_of(self.log_level, "log_level"),
         }
+        for name in KEYS:  # what functions make of the arguments is another one for each job
+            key = getattr(self, name)
+            values[name] = None if callable(key) else key
         return {name: value for name, value in values.items() if value != _DEFAULTS[name]}
 
 

@@ -180,7 +180,7 @@ class Schedules:
         """
 
         async def sync(engine: Engine) -> Plan:
-            reconciler = Reconciler(engine, self._declarations, SYSTEM_CLOCK)
+            reconciler = Reconciler(engine, self._declarations, SYSTEM_CLOCK, self._service.hooks)
             _, plan = await reconciler.run(SYSTEM_CLOCK.time_us(), force=True)
             await engine.notify([Signal(Topic.ANY)])
             return plan

@@ -88,6 +88,18 @@ class Signature:
             raise InvalidArguments(f"{self._task}: {error}") from error
         return payload
 
+    def arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The arguments of a call by parameter name, with defaults. Raises as `encode` does."""
+        given = self._bound(args, kwargs)
+        bound = inspect.BoundArguments(self._binder, dict(given))
+        bound.apply_defaults()
+        return bound.arguments
+
+    def arguments_in(self, payload: bytes) -> Mapping[str, Any]:
+        """The same, of the arguments in a payload."""
+        args, kwargs = self.decode(codec.decode(payload))
+        return self.arguments(tuple(args), kwargs)
+
     def _bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
         """The arguments by parameter name, in the order of the parameters."""
         if not kwargs and len(args) == self._plain:  # most calls; `bind` takes its time

@@ -14,9 +14,10 @@ from types import ModuleType
 from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
 from tenure.core.durations import Seconds
-from tenure.core.fleet import Inspection
+from tenure.core.fleet import Inspection, QueueSettings
 from tenure.core.identity import Reservation
 from tenure.core.job import Job
+from tenure.core.limits import Rate
 from tenure.core.query import CancelResult, QueueStats, RequeueResult, Swept
 from tenure.core.upkeep import Maintained
 from tenure.declarations import Given
@@ -191,6 +192,46 @@ class Queues:
     def stats(self, *queues: str) -> list[QueueStats]:
         """The depth of these queues by state; of all that hold jobs, if none is named."""
         return self._service._home.run_sync(lambda: self._inner.stats(*queues))
+
+    def settings(self) -> list[QueueSettings]:
+        """How queues are treated: all that were ever paused or limited, sorted by name."""
+        return self._service._home.run_sync(lambda: self._inner.settings())
+
+    def pause(self, queue: str) -> QueueSettings:
+        """Start none of its jobs until `resume`. What runs goes on; jobs may still be enqueued."""
+        return self._service._home.run_sync(lambda: self._inner.pause(queue))
+
+    def resume(self, queue: str) -> QueueSettings:
+        """Start its jobs again."""
+        return self._service._home.run_sync(lambda: self._inner.resume(queue))
+
+    def limit(
+        self,
+        queue: str,
+        *,
+        concurrency: int | None = None,
+        rate: Rate | None = None,
+        key_concurrency: int | None = None,
+        key_rate: Rate | None = None,
+    ) -> QueueSettings:
+        """Set the limits of a queue, in place of those it had; with nothing but its name, none.
+
+        `concurrency`: how many of its jobs run at once, in the whole fleet. `rate`: how many start
+        in a time, as in `tenure.rate(100, per=60)`. `key_concurrency` and `key_rate` bound the jobs
+        of each `concurrency_key` and each `rate_key` of the queue in the same way; jobs without a
+        key are bound by the first two alone. Counts are from 1 to 1,000,000.
+
+        Jobs beyond a limit wait; none is dropped. Who runs already goes on, also beyond a limit
+        that is new. Raises `ConfigurationError`."""
+        return self._service._home.run_sync(
+            lambda: self._inner.limit(
+                queue,
+                concurrency=concurrency,
+                rate=rate,
+                key_concurrency=key_concurrency,
+                key_rate=key_rate,
+            )
+        )
 
 
 class Identities:
@@ -433,9 +474,10 @@ class QueueService:
         """Do the housekeeping of the store, for about `budget` seconds (0 to 86,400).
 
         In phases, each in bounded steps and with its share of the time: `sweep`, `retention` of
-        jobs and of `events`. One runner in a fleet does it at a time; it has the right for the
-        budget and a minute. Who comes meanwhile is told so and does nothing. Workers sweep and
-        prune by themselves; this is for hosts without one, and to catch up."""
+        jobs, `schedules` that are due (where this service has tasks) and `events`. One runner in a
+        fleet does it at a time; it has the right for the budget and a minute. Who comes meanwhile
+        is told so and does nothing. Workers do all of it by themselves; this is for hosts without
+        one, and to catch up."""
         return self.async_service._home.run_sync(lambda: self.async_service.maintain(budget))
 
     def sweep(self, limit: int = 500) -> list[Swept]:

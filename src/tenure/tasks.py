@@ -25,6 +25,7 @@ from tenure.errors import (
     PayloadError,
     UnknownTask,
 )
+from tenure.keys import made_keys
 from tenure.options import CODE, TaskChanges, TaskOptions, changed, check_name
 from tenure.recurring import ScheduleChanges
 from tenure.signatures import Signature, largest_of, object_of
@@ -67,7 +68,14 @@ class Task(Generic[P, R]):
 
     def bind(self, /, *args: P.args, **kwargs: P.kwargs) -> BoundTask[R]:
         """The task with checked and encoded arguments, for `enqueue_many`."""
-        return BoundTask(self.name, self.signature.encode(args, kwargs), self.spec, self)
+        payload = self.signature.encode(args, kwargs)
+        keys = made_keys(self.spec, lambda: self.signature.arguments(args, kwargs))
+        return BoundTask(self.name, payload, self.spec, self, keys)
+
+    def bound_to(self, payload: bytes, spec: TaskOptions) -> BoundTask[R]:
+        """The task with arguments that are encoded already, and these options."""
+        keys = made_keys(spec, lambda: self.signature.arguments_in(payload))
+        return BoundTask(self.name, payload, spec, self, keys)
 
     @property
     def place(self) -> str:
@@ -113,7 +121,7 @@ class TaskRef:
             payload = object_of(kwargs)
         except PayloadError as error:
             raise PayloadError(f"{self.name}: {error}") from error
-        return BoundTask(self.name, payload, self.spec, None)
+        return BoundTask(self.name, payload, self.spec, None, made_keys(self.spec, lambda: kwargs))
 
     def __repr__(self) -> str:
         return f"<TaskRef {self.name}>"
@@ -129,15 +137,21 @@ class Limits(NamedTuple):
 class BoundTask(Generic[R_co]):
     """A task and its encoded arguments: what `enqueue_many` takes."""
 
-    __slots__ = ("name", "payload", "spec", "task")
+    __slots__ = ("keys", "name", "payload", "spec", "task")
 
     def __init__(
-        self, name: str, payload: bytes, spec: TaskOptions, task: Task[..., R_co] | None
+        self,
+        name: str,
+        payload: bytes,
+        spec: TaskOptions,
+        task: Task[..., R_co] | None,
+        keys: Mapping[str, Any],
     ) -> None:
         self.name = name
         self.payload = payload
         self.spec = spec
         self.task = task
+        self.keys = keys
 
     def new_job(self, id: str, limits: Limits, headers: Mapping[str, str] | None = None) -> NewJob:
         """The job to insert.
@@ -162,6 +176,7 @@ class BoundTask(Generic[R_co]):
             values["actor"] = spec.actor_now()
         if headers:
             values["headers"] = headers
+        values |= self.keys
         return NewJob(id=id, task=self.name, payload=self.payload, **spec.of_job, **values)
 
     def unique_key(self, limit: int = DEFAULT_IDENTITY_MAX) -> str | None:
@@ -197,13 +212,12 @@ class BoundTask(Generic[R_co]):
         Raises `InvalidArguments` or `PayloadError`, naming the argument.
         """
         if self.task is not None:
-            payload = self.task.signature.encode_values(arguments)
-        else:
-            try:
-                payload = object_of(arguments)
-            except PayloadError as error:
-                raise PayloadError(f"{self.name}: {error}") from error
-        return BoundTask(self.name, payload, spec, self.task)
+            return self.task.bound_to(self.task.signature.encode_values(arguments), spec)
+        try:
+            payload = object_of(arguments)
+        except PayloadError as error:
+            raise PayloadError(f"{self.name}: {error}") from error
+        return BoundTask(self.name, payload, spec, None, made_keys(spec, lambda: arguments))
 
     def __repr__(self) -> str:
         return f"<BoundTask {self.name}, {len(self.payload)} bytes>"

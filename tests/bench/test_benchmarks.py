@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from benchmarks import __main__, cases, report
 from benchmarks.measure import Sample, Spread, duel, percentile, ratio, spread
 from benchmarks.rows import Row, against, as_text, missing
-from benchmarks.setting import ENGINES, TINY, settings
+from benchmarks.setting import ENGINES, POSTGRESQL, TINY, Setting, settings
 from benchmarks.targets import TARGETS
 
 PLACES = [
@@ -20,8 +21,11 @@ PLACES = [
 
 
 @pytest.mark.parametrize(("name", "engine"), PLACES)
-def test_a_benchmark_yields_rows_with_numbers(name: str, engine: str) -> None:
-    with settings(engine, TINY) as setting:
+def test_a_benchmark_yields_rows_with_numbers(
+    name: str, engine: str, request: pytest.FixtureRequest
+) -> None:
+    server = request.getfixturevalue("postgres_server") if engine == POSTGRESQL else None
+    with settings(engine, TINY, server) as setting:
         rows = list(cases.load()[name].run(setting))
         assert not list(setting.folder.iterdir()), "it cleans up"
     assert rows
@@ -89,6 +93,21 @@ def test_the_list_names_every_benchmark(capsys: pytest.CaptureFixture[str]) -> N
 def test_an_unknown_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert __main__.main(["nothing"]) == 2
     assert "drain" in capsys.readouterr().err
+
+
+def test_one_that_fails_takes_no_other_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Failing:
+        ENGINES = ("memory", "any")
+
+        def run(self, setting: Setting) -> Iterator[Row]:
+            if setting.engine == "memory":
+                raise AssertionError("a lease was lost")
+            yield missing("it", setting.engine, "m", "there")
+
+    monkeypatch.setattr(cases, "load", lambda: {"it": Failing()})
+    failed, there = __main__.measure(["it"], ENGINES, TINY)
+    assert (failed.engine, there.note) == ("memory", "there")
+    assert "a lease was lost" in failed.note
 
 
 def test_results_are_written_as_pages_and_json(tmp_path: Path) -> None:

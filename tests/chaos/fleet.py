@@ -19,9 +19,16 @@ ROOT = Path(__file__).resolve().parents[2]
 class Fleet:
     """`size` processes of `tenure worker`, in a folder; what they say goes to a file each."""
 
-    def __init__(self, folder: Path, size: int, *options: str, **environment: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        size: int,
+        *options: str,
+        app: str = "tests.chaos.shop:jobs",
+        **environment: str,
+    ) -> None:
         self.folder = folder
-        self._command = [sys.executable, "-m", "tenure", "worker", "tests.chaos.shop:jobs"]
+        self._command = [sys.executable, "-m", "tenure", "worker", app]
         self._command += options
         source = Path(tenure.__file__).parent.parent
         path = os.pathsep.join((str(source), str(ROOT)))
@@ -36,6 +43,12 @@ class Fleet:
         worker.kill()
         worker.wait(timeout=30)
         self._workers[index] = self._start()
+
+    def revive(self) -> None:
+        """Start another process in the place of each that has ended."""
+        for place, worker in enumerate(self._workers):
+            if worker.poll() is not None:
+                self._workers[place] = self._start()
 
     def freeze_one(self, dice: random.Random, seconds: float) -> None:
         """Stop one process by SIGSTOP for so long, then let it go on."""

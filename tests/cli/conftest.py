@@ -27,6 +27,11 @@ from tenure import QueueService
 jobs = QueueService("sqlite:///jobs.db")
 
 
+def begun() -> None:
+    # A little before that its job is running already.
+    open("begun", "w").close()
+
+
 @jobs.task
 async def add(a: int, b: int = 2) -> int:
     return a + b
@@ -44,6 +49,7 @@ def fail(text: str = "no luck") -> None:
 
 @jobs.task
 async def rest(seconds: float = 60.0) -> str:
+    begun()
     await asyncio.sleep(seconds)
     return "rested"
 
@@ -52,6 +58,7 @@ async def rest(seconds: float = 60.0) -> str:
 async def until_file(path: str) -> str:
     import os
 
+    begun()
     while not os.path.exists(path):
         await asyncio.sleep(0.02)
     return "found"
@@ -59,6 +66,7 @@ async def until_file(path: str) -> str:
 
 @jobs.task
 async def deaf() -> None:
+    begun()
     while True:
         try:
             await asyncio.sleep(60)
@@ -68,12 +76,14 @@ async def deaf() -> None:
 
 @jobs.task
 async def block_the_loop() -> None:
+    begun()
     while True:
         pass
 
 
 @jobs.task
 def block_a_thread() -> None:
+    begun()
     threading.Event().wait()
 """
 
@@ -140,9 +150,11 @@ class Project:
         return process
 
     def working(self, job_id: str, *options: str) -> subprocess.Popen[str]:
-        """A worker process that runs this job."""
+        """A worker process whose first body, that of this job, has begun."""
         process = self.start("worker", "app:jobs", *options)
-        until(lambda: self.job(job_id)["state"] == "running" or process.poll() is not None)
+        begun = self.folder / "begun"
+        until(lambda: begun.exists() or process.poll() is not None)
+        assert self.job(job_id)["state"] == "running"
         assert process.poll() is None, process.communicate()
         return process
 

@@ -213,6 +213,7 @@ def test_maintaining(tenure):
     assert [(p["name"], p["state"]) for p in report["phases"]] == [
         ("sweep", "done"),
         ("retention", "done"),
+        ("schedules", "done"),
         ("events", "done"),
     ]
     assert tenure.job(job_id)["state"] == "expired"
@@ -242,9 +243,9 @@ def test_sweep(tenure):
 
 
 def test_migrate(tenure):
-    assert tenure.json("migrate", "sqlite:///new.db") == {"version": 1}
+    assert tenure.json("migrate", "sqlite:///new.db") == {"version": 2}
     assert (tenure.folder / "new.db").exists()
-    assert tenure("migrate", "sqlite:///new.db").stdout == "schema version 1\n"
+    assert tenure("migrate", "sqlite:///new.db").stdout == "schema version 2\n"
 
 
 def test_the_sql_of_a_migration(tenure):

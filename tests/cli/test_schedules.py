@@ -72,6 +72,7 @@ def test_run_now(shop):
         None,
         {"name": "you"},
     )
+    assert "schedule  greet" in shop("job", "show", "app:jobs", job_id).stdout
     assert "id" in shop.json("schedules", "run-now", "app:jobs", "greet")
 
 

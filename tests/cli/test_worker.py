@@ -166,7 +166,8 @@ def test_the_third_signal_exits_at_once(tenure, name):
         return True
 
     until(gone)
-    assert ended(worker)[0] == 128 + signal.SIGINT
+    code, _, err = ended(worker)
+    assert code == 128 + signal.SIGINT, err
     assert tenure.job(job_id)["state"] == "running"
 
 

@@ -38,6 +38,12 @@ def test_equal_arguments_and_only_they_have_one_key(one: object, other: object) 
     assert (first == second) is same
 
 
+def test_the_order_of_members_has_no_part_in_it() -> None:
+    one = {"a": 1, "b": {"x": [1, {"p": 1, "q": 2}], "y": 2}}
+    other = {"b": {"y": 2, "x": [1, {"q": 2, "p": 1}]}, "a": 1}
+    assert arguments_key("t", one, LIMIT) == arguments_key("t", other, LIMIT)
+
+
 def _sorted(value: object) -> object:
     if isinstance(value, dict):
         return {key: _sorted(value[key]) for key in sorted(value)}

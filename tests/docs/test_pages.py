@@ -26,7 +26,9 @@ def test_what_the_page_says_works(
     if not commands:
         pytest.skip("nothing to run on this page")
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "PYTHONWARNINGS": "error"}
+    # The plugin by name, too: an installation that is older than the plugin does not tell of it.
+    more = {"PATH": path, "PYTHONWARNINGS": "error", "PYTEST_PLUGINS": "pytest_tenure"}
+    environment = {**os.environ, **more}
     if "postgresql:///shop" in commands:
         server: PostgresServer = request.getfixturevalue("postgres_server")
         server.create_database("shop")

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import pytest
 
@@ -37,10 +37,13 @@ def _sqlite(folder: Path, request: Request) -> Handles:
 
 
 class Counted(PostgresEngine):
-    """Tells the store when its last handle is closed, so that its tables are used again at once."""
+    """Tells the store when its last handle is closed, so that its tables are used again at once.
+
+    Its calls may take long, as they do on a machine that has too much to do.
+    """
 
     def __init__(self, store: Borrowed, url: str) -> None:
-        super().__init__(place_of(url))
+        super().__init__(place_of(f"{url}&timeout=50"))
         self._store = store
 
     async def __aenter__(self) -> Self:
@@ -64,6 +67,11 @@ def _pooled(folder: Path, request: Request) -> Handles:
     return lambda: Counted(store, pooler.through(store.url))
 
 
+def _bounced(folder: Path, request: Request) -> Handles:
+    store, pooler = _borrowed(request), request.getfixturevalue("postgres_bouncer")
+    return lambda: Counted(store, pooler.through(store.url))
+
+
 def _borrowed(request: Request) -> Borrowed:
     schemas: Schemas = request.getfixturevalue("postgres_schemas")
     store = schemas.borrow()
@@ -84,14 +92,26 @@ ENGINES: dict[str, Callable[[Path, Request], Handles]] = {
     "postgres": _postgres,
     "pooled": _pooled,
     "redis": _redis,
+    "bounced": _bounced,
 }
 """Name: from an empty folder, a factory of unopened handles on one fresh store."""
 
-SOAKED = {"pooled"}
+
+SOAKED = {"bounced"}
+"""Those that are as another is, but for whose double stands in between: not in every test run."""
+
+LONG = {"pooled", "bounced"}
 """Those that are as others are, but for what is in between: random histories are for soaks."""
 
 
-@pytest.fixture(params=ENGINES)
+def _but(marked: set[str]) -> list[Any]:
+    """The engines, some of them for soaks only."""
+    return [
+        pytest.param(name, marks=pytest.mark.soak) if name in marked else name for name in ENGINES
+    ]
+
+
+@pytest.fixture(params=_but(SOAKED))
 async def open_engine(request: Request, tmp_path: Path) -> AsyncIterator[OpenEngine]:
     """What the suite asks for: each call opens a handle on the store of this test."""
     handle = ENGINES[request.param](tmp_path, request)
@@ -99,11 +119,7 @@ async def open_engine(request: Request, tmp_path: Path) -> AsyncIterator[OpenEng
         yield lambda: stack.enter_async_context(handle())
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(name, marks=pytest.mark.soak) if name in SOAKED else name for name in ENGINES
-    ]
-)
+@pytest.fixture(params=_but(LONG))
 def fresh_engine(request: Request, tmp_path: Path) -> Callable[[], Engine]:
     """Each call gives an unopened engine on a new and empty store."""
     folders = (tmp_path / str(number) for number in itertools.count())

@@ -34,6 +34,7 @@ AWAITED = [pair for pair in KINDS if not (POSTGRES | SQLITE)[pair[1]].blocking] 
 CLOSING = [pair for pair in KINDS if "session" not in pair[1]]
 """Sessions begin anew when they were closed."""
 
+SESSIONS = [pair for pair in KINDS if "session" in pair[1]]
 HEARD = frozenset({Signal(Topic.QUEUE, "default")})
 
 Make = Callable[..., Awaitable[Own]]
@@ -47,14 +48,15 @@ def pair(request: pytest.FixtureRequest) -> tuple[str, str]:
 
 
 @pytest.fixture
-def store(pair: tuple[str, str], request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+def store(pair: tuple[str, str], request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The URL of an empty store."""
     if pair[0] == "sqlite":
-        return f"sqlite:///{tmp_path}/jobs.db"
+        yield f"sqlite:///{tmp_path}/jobs.db"
+        return
     schemas: Schemas = request.getfixturevalue("postgres_schemas")
     borrowed = schemas.borrow()
-    request.addfinalizer(borrowed.give_back)
-    return borrowed.url
+    yield borrowed.url
+    borrowed.give_back()
 
 
 @pytest.fixture
@@ -219,6 +221,17 @@ async def test_listeners_are_told_after_the_commit(engine, own):
         assert await listener.wait(20) == HEARD
 
 
+@pytest.mark.parametrize("pair", CLOSING, indirect=True, ids="-".join)
+async def test_they_are_told_when_the_connection_is_closed_by_then(engine, own):
+    async with engine.listen({Topic.QUEUE}) as listener:
+        joined = engine.join(own.given)
+        await awaited(joined.insert([make_job()]))
+        await own.commit()
+        await own.close()
+        joined.wake()
+        assert await listener.wait(20) == HEARD
+
+
 @pytest.mark.parametrize("pair", TELLING, indirect=True, ids="-".join)
 async def test_a_rollback_wakes_nobody_whenever_a_commit_follows(engine, own, effects):
     async with engine.listen({Topic.QUEUE}) as listener:
@@ -240,9 +253,24 @@ async def test_a_rollback_wakes_nobody_whenever_a_commit_follows(engine, own, ef
         assert await listener.wait(20) == HEARD
 
 
-async def test_a_connection_that_commits_by_itself_is_refused(engine, make):
+@pytest.mark.parametrize("pair", SESSIONS, indirect=True, ids="-".join)
+async def test_a_session_that_is_closed_wakes_nobody_whenever_a_commit_follows(
+    engine, own, effects
+):
+    async with engine.listen({Topic.QUEUE}) as listener:
+        await insert(engine, own, "a")
+        await own.close()
+        await own.begin()
+        await own.execute(f"INSERT INTO {effects} VALUES (1)")
+        await own.commit()
+        assert await listener.wait(0) == frozenset()
+    assert await stored(engine, "a") == [False]
+
+
+async def test_a_connection_that_commits_by_itself_is_refused(engine, pair, make):
     own = await make(autocommit=True)
-    with pytest.raises(ConfigurationError, match="not in a transaction"):
+    advice = r"transaction\.atomic" if pair[1] == "django" else ""
+    with pytest.raises(ConfigurationError, match=f"not in a transaction.*{advice}"):
         await insert(engine, own, "a")
     assert await stored(engine, "a") == [False]
 

@@ -63,10 +63,10 @@ async def test_no_action_on_a_whole_backlog_asks_for_it_at_once(
     assert len((await jobs.cancel(tags="a")).cancelled) == count
     assert len((await jobs.requeue(states="cancelled", metadata={"n": 1})).requeued) == count
     assert len((await jobs.cancel(tasks="mail", force=True)).cancelled) == count
-    seen = 0
-    async for _ in jobs.find_all(tags="a"):
-        seen += 1
-    assert seen == count
+    ids = [job.id async for job in jobs.find_all(tags="a")]
+    assert len(ids) == count
+    assert len((await jobs.requeue(*ids)).requeued) == count
+    assert len((await jobs.cancel(*ids)).cancelled) == count
     assert (await jobs.maintain()).state == "done"
     assert await jobs.prune(tags="a") == count
     assert measured.largest == PAGE_MAX

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.engines.conftest import ENGINES
 from tests.schedules.kit import World
+from tests.servers.schemas import Schemas
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
@@ -23,3 +24,15 @@ async def memory(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
     """The same in memory only, for what has nothing to do with the engine."""
     async with ENGINES["memory"](tmp_path, request)() as engine:
         yield World(engine)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The URL of a store that processes share."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/jobs.db"
+        return
+    schemas: Schemas = request.getfixturevalue("postgres_schemas")
+    store = schemas.borrow()
+    yield store.url
+    store.give_back()

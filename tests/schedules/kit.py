@@ -42,6 +42,8 @@ class Timed:
         self.lost: set[str] = set()
         """Operations whose next reply is lost after they took effect."""
         self.calls: list[str] = []
+        self.sizes: list[int] = []
+        """How many ticks were offered at once."""
 
     def __getattr__(self, name: str) -> Any:
         inner = getattr(self._engine, name)
@@ -50,6 +52,8 @@ class Timed:
 
         async def call(*args: Any, **kwargs: Any) -> Any:
             self.calls.append(name)
+            if name == "fire":
+                self.sizes.append(len(args[0]))
             if name in _TIMED:
                 kwargs.setdefault("now", self._clock.time_us())
             answer = await inner(*args, **kwargs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -13,24 +13,12 @@ import pytest
 from tenure import QueueService
 from tenure.clock import OFFSET
 from tests.faults.scripts import surroundings
-from tests.servers.schemas import Schemas
 from tests.worker.kit import until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(90)]
 
 Process = asyncio.subprocess.Process
 STEP = 0.1
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path}/jobs.db"
-        return
-    schemas: Schemas = request.getfixturevalue("postgres_schemas")
-    store = schemas.borrow()
-    yield store.url
-    store.give_back()
 
 
 @asynccontextmanager

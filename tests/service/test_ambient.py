@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tenure import INJECTED, JobContext, QueueService, correlation, current_job, task
-from tenure.ambient import JobFilter, correlation_id
+from tenure.ambient import JobFilter, correlation_id, headers_now
 from tenure.errors import ConfigurationError
 from tests.service.stores import Store, store
 
@@ -37,7 +37,7 @@ def noted() -> dict[str, Any]:
     return {
         "id": context.job_id,
         "correlation": correlation_id(),
-        "trace": context.headers.get("traceparent"),
+        "trace": headers_now().get("traceparent"),
         "state": context.headers.get("tracestate"),
     }
 

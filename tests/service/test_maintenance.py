@@ -19,6 +19,7 @@ from tenure.engines.open import open_engine
 from tenure.errors import ConfigurationError, EngineUnavailable
 from tenure.maintenance import JOB_ID, NAME, Maintenance
 from tenure.tasks import TaskRef
+from tenure.testing import override
 from tenure.testing.clock import ManualClock
 from tenure.testing.conformance.kit import finished, new, running, stored
 from tenure.testing.flaky import Flaky
@@ -187,6 +188,40 @@ async def test_one_job_is_all_that_it_leaves_however_often_it_runs(jobs: QueueSe
     assert await jobs.maintain(timedelta(0)) != report
     with pytest.raises(ConfigurationError, match="budget"):
         await jobs.maintain(-1)
+
+
+async def test_schedules_that_are_due_are_fired(url: str, clock: ManualClock):
+    jobs = QueueService("memory://")
+
+    @jobs.task(interval=3600)
+    async def work() -> None: ...
+
+    async with override(jobs, url, clock=clock):
+        assert counts(await jobs.maintain())["schedules"] == ("done", 0)
+        clock.advance(3600)
+        assert counts(await jobs.maintain())["schedules"] == ("done", 1)
+        assert counts(await jobs.maintain())["schedules"] == ("done", 0)
+        [job] = await jobs.find(tasks="work")
+        assert job.label == "pending"
+
+
+async def test_a_store_that_is_only_looked_at_fires_nothing(jobs: QueueService):
+    """A service without tasks knows no schedule, and must not take those of others for gone."""
+    assert "schedules" not in counts(await jobs.maintain())
+
+
+async def test_a_sweep_of_maintenance_tells_the_tasks(url: str, clock: ManualClock):
+    jobs, told = QueueService("memory://"), []
+
+    @jobs.task(max_lapses=0, on_failure=lambda job, error: told.append((job.id, error.kind)))
+    async def work() -> None: ...
+
+    async with override(jobs, url, clock=clock):
+        handle = await jobs.enqueue(work)
+        await jobs.claim()
+        clock.advance(60)
+        assert counts(await jobs.maintain())["sweep"] == ("done", 1)
+        assert told == [(handle.id, "lapsed")]
 
 
 def test_it_runs_without_a_loop(service: QueueService):

@@ -264,7 +264,7 @@ async def test_an_open_service_is_kept_for_the_exit_and_a_closed_one_is_not(url:
 
 
 async def test_migrating_says_the_version(service: QueueService) -> None:
-    assert await service.migrate() == await service.migrate() == 1
+    assert await service.migrate() == await service.migrate() >= 1
 
 
 async def test_the_url_is_shown_without_being_open(service: QueueService, url: str) -> None:

@@ -57,7 +57,9 @@ def script(code: str, url: str = "memory://", *, head: str = HEAD) -> str:
         out, err = process.communicate(timeout=30)
     finally:
         process.kill()
-    assert (process.returncode, err) == (0, "")
+    # That a step took long says something about the machine only.
+    said = [line for line in err.splitlines() if not line.startswith("Executing <")]
+    assert (process.returncode, said) == (0, [])
     return out.strip()
 
 

@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from tenure import INJECTED, JobContext, QueueService, task
+from tenure import INJECTED, JobContext, QueueService, RetryPolicy, task
 from tenure.core.durations import SECOND
+from tenure.core.reconcile import definition_of
 from tenure.core.schedule import Overlap, Schedule, ScheduleChange
 from tenure.core.states import State
 from tenure.errors import (
@@ -23,7 +24,8 @@ from tenure.errors import (
 from tenure.options import TaskOptions, changed
 from tenure.recurring import ScheduleOptions
 from tenure.tasks import Task, TaskRef
-from tests.worker.kit import until
+from tenure.worker import ticker
+from tests.worker.kit import NEVER, until
 
 pytestmark = pytest.mark.anyio
 
@@ -179,13 +181,27 @@ async def test_what_cannot_be_declared_is_told_and_stops_no_other(jobs: QueueSer
 
 
 def test_options_travel_with_the_bound_task(service: QueueService):
-    one = known(service, priority=2, max_attempts=3)
-    options = changed(TaskOptions(), {"interval": 5})
-    declared = service._declarations.declared(
-        "s", one.options(priority=0, timeout=9).bind(), options
-    )
-    assert declared.definition.options == {"priority": 0, "timeout": 9.0}
-    assert service._declarations.declared("s", one, options).definition.options == {}
+    one = known(service, priority=2, max_attempts=3, tags=["x"])
+    rule = changed(TaskOptions(), {"interval": 5})
+    policy = RetryPolicy(base=3)
+    other = one.options(
+        priority=0, timeout=timedelta(seconds=9), retry=policy, tags=[], metadata={"a": [1]},
+        expires_at=NOW, max_attempts=3,
+    )  # fmt: skip
+    declared = service._declarations.declared("s", other.bind(), rule)
+    assert declared.definition.options.keys() == {
+        "priority", "timeout", "retry", "tags", "metadata", "expires_at",
+    }  # fmt: skip
+    row = declared.row("api", 0)
+    definition = definition_of(row)
+    assert definition is not None
+    job = service._declarations.job(row, definition, 10**15)
+    wanted = service._enqueueing.job_of(other.bind(), job.id)
+    for field in ("priority", "timeout", "retry", "tags", "metadata", "expires_at", "max_attempts"):
+        assert getattr(job, field) == getattr(wanted, field), field
+    assert service._declarations.declared("s", one, rule).definition.options == {}
+    by_name = TaskRef("greet", timeout=5)
+    assert service._declarations.declared("s", by_name, rule).definition.options == {"timeout": 5}
 
 
 # At run time
@@ -272,6 +288,22 @@ async def test_edits_at_the_same_time_all_take_effect(jobs: QueueService):
     timing = info.row.definition["timing"]
     assert (timing["jitter"], timing["timezone"]) == (7 * SECOND, "Asia/Tokyo")
     assert (info.overlap, info.paused) == (Overlap.SKIP, True)
+
+
+async def test_an_edit_meanwhile_is_not_undone(jobs: QueueService, monkeypatch: pytest.MonkeyPatch):
+    await jobs.schedules.add("s", known(jobs), interval=60)
+    real = jobs.schedules._row
+
+    async def row(name: str) -> Schedule:
+        found = await real(name)
+        if not found.paused:
+            await _put(jobs, found, paused=True)  # somebody else is faster
+        return found
+
+    monkeypatch.setattr(jobs.schedules, "_row", row)
+    info = await jobs.schedules.edit("s", jitter=7)
+    assert info.paused
+    assert info.row.definition["timing"]["jitter"] == 7 * SECOND
 
 
 async def test_a_pause_is_not_made_up_for(jobs: QueueService):
@@ -377,7 +409,10 @@ async def test_a_worker_makes_and_fires_what_is_declared(jobs: QueueService):
     assert info.last_at is not None
 
 
-async def test_a_schedule_made_at_run_time_is_heard_of_at_once(jobs: QueueService):
+async def test_a_schedule_made_at_run_time_is_heard_of_at_once(
+    jobs: QueueService, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(ticker, "LOOK", NEVER)
     ran = []
 
     @jobs.task
@@ -388,7 +423,7 @@ async def test_a_schedule_made_at_run_time_is_heard_of_at_once(jobs: QueueServic
     running = asyncio.create_task(worker.run())
     await until(lambda: worker._ticker is not None and worker._ticker._read_at > 0)
     await jobs.schedules.add("s", beat, interval=3600, initial_delay=0)
-    await until(lambda: ran, timeout=10)  # long before all schedules are read again
+    await until(lambda: ran)
     worker.stop()
     await running
 

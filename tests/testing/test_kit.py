@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
 from tenure import QueueService, RetryPolicy
-from tenure.core.schedule import Schedule, ScheduleChange
 from tenure.core.states import State
 from tenure.errors import ConfigurationError, EngineUnavailable, InvalidArguments, JobFailed
 from tenure.sync import QueueService as SyncQueueService
@@ -309,24 +309,32 @@ async def test_what_is_kept_no_longer_is_removed(app: App, kit: Kit):
     assert await app.jobs.find() == []
 
 
-async def test_ticks_of_schedules_are_waited_for(app: App, kit: Kit):
-    """Time stops where a schedule expects its next tick, so that whoever fires it can."""
-    engine, clock = app.jobs._life.engine, kit.clock
-    assert clock is not None
-    await app.jobs.open()
-    tick = clock.time_us() + 5_000_000
-    schedule = Schedule(name="s", source="api", task="send", next_at=tick)
-    await engine.save_schedules([ScheduleChange("s", 0, schedule)])
-    stops: list[int] = []
-    sweep = engine.sweep
+async def test_recurring_jobs_come_at_their_times(app: App, kit: Kit):
+    """Each tick at its instant by the clock of the test, over days, in its own zone."""
 
-    async def noted(*arguments: Any, **named: Any) -> Any:
-        stops.append(clock.time_us())
-        return await sweep(*arguments, **named)
+    @app.jobs.task(cron="0 7 * * *", timezone="Europe/Berlin")
+    async def newspaper() -> None: ...
 
-    engine.sweep = noted  # type: ignore[method-assign]
-    await kit.advance(10)
-    assert stops == [tick, tick + 5_000_000]
+    app.jobs.schedules.declare("hourly", app.report.bind("hour"), interval=6 * 3600)
+    await kit.drain()
+    ran = await kit.advance(2 * DAY)
+    daily = sorted(job.tick for job in ran if job.task == "newspaper" and job.tick)
+    assert len(daily) == 2
+    assert {tick.astimezone(ZoneInfo("Europe/Berlin")).hour for tick in daily} == {7}
+    assert daily[1] - daily[0] in (timedelta(hours=23), DAY, timedelta(hours=25))
+    often = [job for job in ran if job.task == "report"]
+    assert len(often) == 8
+    for job in ran:
+        if job.tick is not None:
+            assert job.started_at == job.tick
+    assert len(app.sent) == 16
+
+
+async def test_a_schedule_that_waits_for_the_end_of_its_job_goes_on(app: App, kit: Kit):
+    app.jobs.schedules.declare("r", app.send.bind("ann"), interval=3600, from_finish=True)
+    await kit.drain()
+    ran = await kit.advance(3.5 * 3600)
+    assert len(ran) == 3
 
 
 async def test_the_clock_begins_now_or_where_it_is_told(app: App, url: str):

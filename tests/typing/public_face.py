@@ -21,6 +21,7 @@ from tenure import (
     JobHandle,
     QueueService,
     RequeueResult,
+    Retention,
     Retry,
     RetryPolicy,
     State,
@@ -37,6 +38,7 @@ from tenure.drafts import Draft, Enqueued
 from tenure.leases import Extension, Lease, LeaseClient, LeaseRenewal, client_from
 from tenure.sync import JobHandle as SyncJobHandle
 from tenure.sync import QueueService as SyncQueueService
+from tenure.testing import override
 from tenure.worker.surroundings import Next
 
 jobs = QueueService("memory://")
@@ -122,6 +124,15 @@ async def accepted_too() -> None:
     assert_type(await jobs.find(states=["failed", State.EXPIRED], limit=5), list[Job])
     assert_type(await jobs.cancel("a", "b", force=True), CancelResult)
     assert_type(await jobs.requeue("a"), RequeueResult)
+    assert_type(await jobs.cancel(tasks="a", metadata={"n": 1}, dry_run=True), CancelResult)
+    assert_type(await jobs.requeue("a", arguments={"n": [1]}), RequeueResult)
+    assert_type(await jobs.prune(states=["failed"], older_than=timedelta(days=1)), int)
+    assert_type([job async for job in jobs.find_all(tags=["a"])], list[Job])
+    assert_type(await jobs.execute((await jobs.claim("q", tasks=[total], limit=2))[0]), Job)
+    assert_type(await jobs.run_one("a", token=3), Job)
+    async with override(jobs, "memory://", inline=True) as kit:
+        assert_type(await kit.assert_enqueued(total, a=1), Job)
+        assert_type(await kit.advance(timedelta(days=1), check=True), list[Job])
     send.options(
         priority=1,
         delay=timedelta(seconds=3),
@@ -146,6 +157,12 @@ def accepted_in_sync() -> None:
     handle = jobs.sync.enqueue(resize, "photo.jpg", width=640)
     assert_type(handle, SyncJobHandle[str])
     assert_type(handle.result(timeout=30), str)
+    assert_type(list(jobs.sync.find_all(queues="q")), list[Job])
+    assert_type(jobs.sync.cancel(error="x", dry_run=True), CancelResult)
+    assert_type([jobs.sync.execute(job) for job in jobs.sync.claim()], list[Job])
+    with override(jobs.sync) as kit:
+        assert_type(kit.sync.drain(limit=5), list[Job])
+    QueueService("memory://", retention=Retention(completed=timedelta(days=1), others=None))
 
 
 class Database: ...
@@ -240,6 +257,9 @@ async def refused() -> None:
     await jobs.enqueue_many([send])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     await jobs.cancel(["a"])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     await jobs.find(state="failed")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    await jobs.cancel(colour="red")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    await jobs.requeue(tags=5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    total.options(executor="process")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     await jobs.find(limit="5")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     await jobs.schedules.add("a", send, crom="@daily")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     await jobs.schedules.add("a", send, interval="5")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from tenure import INJECTED, Discard, JobContext, Retry, current_job
+from tenure import INJECTED, Cancel, Discard, JobContext, Retry, current_job
 from tenure.core.job import Job, JobError
+from tenure.core.retry import RetryPolicy
 from tenure.core.states import State
 from tenure.engines.protocol import Claim
 from tenure.errors import EngineUnavailable
@@ -70,12 +71,24 @@ async def test_every_failure_is_told(house: House, kind: str, told_by: Any, erro
 async def test_an_end_that_is_no_failure_is_not_told(house: House, kind: str, told_by: Any):
     told, on_failure = told_by
     done = await house.put(house.task(made(kind, "a", lambda: 1), on_failure=on_failure))
-    retried = house.task(
-        made(kind, "b", raising(ValueError())), max_attempts=2, on_failure=on_failure
-    )
+    wait = RetryPolicy.constant(3600)
+    act_b = made(kind, "b", raising(ValueError()))
+    retried = house.task(act_b, max_attempts=2, retry=wait, on_failure=on_failure)
     later = await house.put(retried)
     off = await house.put(house.task(made(kind, "c", lambda: 1), on_failure=on_failure), delay=9**9)
     await house.engine.cancel([off])
+    ends = iter([ValueError("first"), None, ValueError("first"), Cancel("then")])
+
+    def act() -> None:
+        if (error := next(ends)) is not None:
+            raise error
+
+    mended = house.task(made(kind, "d", act), max_attempts=3, retry=SOON, on_failure=on_failure)
+    for _ in range(2):  # one completes after an error, one is cancelled by its body
+        job_id = await house.put(mended)
+        async with house.working():
+            [job] = await house.ended(job_id)
+        assert (job.state is State.FAILED, job.error is None) == (False, False)
     await house.burst()
     assert [await house.state(one) for one in (done, later, off)] == [
         State.COMPLETED,

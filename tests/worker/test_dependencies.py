@@ -79,7 +79,8 @@ async def run_once(
     house.surroundings = Surroundings(provider=provided)
     task = house.task(body_of(kind, act), name="body", **{"max_attempts": 3, **options})
     job_id = await house.put(task)
-    await house.burst()
+    worker = await house.burst()
+    assert worker.left_behind == 0
     return await house.job(job_id)
 
 
@@ -252,6 +253,19 @@ async def test_entering_and_leaving_are_within_the_timeout(house: House, kind: s
     assert job.error is not None
     assert (job.state, job.error.kind) == (State.FAILED, "timeout")
     assert provided.left == ([] if where == "enter" else [None])
+
+
+async def test_a_body_that_swallows_its_timeout_has_timed_out_all_the_same(house: House):
+    async def swallow(db: str) -> str:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            pass
+        return db
+
+    job = await run_once(house, "async", Provided(), swallow, timeout=0.05, max_attempts=1)
+    assert job.error is not None
+    assert (job.state, job.error.kind) == (State.FAILED, "timeout")
 
 
 async def test_a_timeout_of_an_async_body_leaves_what_was_provided(house: House):

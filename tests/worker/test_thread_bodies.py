@@ -10,6 +10,8 @@ import time
 import pytest
 
 from tenure import INJECTED, JobContext
+from tenure.core.fleet import QueueChange
+from tenure.core.limits import Limits
 from tenure.core.states import State
 from tests.worker.kit import SOON, Gate, House, until
 from tests.worker.puppet import Strings
@@ -43,6 +45,30 @@ async def test_a_timeout_settles_at_once_and_the_slot_stays_taken(house: House):
         assert worker.left_behind == 1
         gate.open = True
         await until(lambda: worker.left_behind == 0)
+
+
+async def test_a_body_with_a_concurrency_key_keeps_its_slot_past_its_timeout(house: House):
+    gate = Gate()
+    began: list[str] = []
+
+    def stuck(name: str) -> None:
+        began.append(name)
+        gate.wait_in_thread()
+
+    await house.engine.configure(QueueChange("default", limits=Limits(key_concurrency=1)))
+    task = house.task(stuck, timeout=0.1)
+    first = await house.put(task, "first", concurrency_key="k")
+    second = await house.put(task, "second", concurrency_key="k")
+    async with house.working(concurrency=2):
+        await until(lambda: began == ["first"])
+        late = time.monotonic() + 0.5
+        await until(lambda: time.monotonic() > late)
+        assert await house.state(first) is State.RUNNING
+        assert await house.state(second) is State.PENDING
+        gate.open = True
+        [job, _] = await house.ended(first, second)
+    assert began == ["first", "second"]
+    assert (job.state, job.error and job.error.kind) == (State.FAILED, "timeout")
 
 
 async def test_a_full_house_of_stuck_bodies_takes_nothing_until_one_returns(house: House):

@@ -183,9 +183,10 @@ from types import ModuleType
 from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
 from tenure.core.durations import Seconds
-from tenure.core.fleet import Inspection
+from tenure.core.fleet import Inspection, QueueSettings
 from tenure.core.identity import Reservation
 from tenure.core.job import Job
+from tenure.core.limits import Rate
 from tenure.core.query import CancelResult, QueueStats, RequeueResult, Swept
 from tenure.core.upkeep import Maintained
 from tenure.declarations import Given

@@ -51,8 +51,8 @@ MEMORY = (
             "TestClaim::test_ids_of_other_queues_or_names_are_not_claimed",
         ),
         (
-            "self._queues, claim.tasks, self._left, until",
-            "self._queues, None, self._left, until",
+            "                self._queues,\n                claim.tasks,\n",
+            "                self._queues,\n                None,\n",
             "TestClaim::test_unknown_names_are_never_touched",
         ),
         (

@@ -184,6 +184,11 @@ POSTGRES = (
             "test_outages.py::test_sessions_that_were_ended_while_idle_fail_no_call",
         ),
         (
+            "        self._abandoned = True\n",
+            "",
+            "test_outages.py::test_a_connection_that_is_being_ended_is_never_lent_again",
+        ),
+        (
             "        if self.ours:\n            self.connection.prepare_threshold = 0",
             "        self.connection.prepare_threshold = 0",
             "test_pooler.py::test_nothing_is_left_behind_in_sessions_of_others",
@@ -196,11 +201,6 @@ POSTGRES = (
     )
     + _changes(
         "pool.py",
-        (
-            "        link.given_up = True\n",
-            "",
-            "test_outages.py::test_an_answer_at_the_deadline_leaves_no_connection_that_is_being_ended",
-        ),
         (
             "self._spawn(link.abandon())",
             "pass",

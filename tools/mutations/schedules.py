@@ -14,7 +14,7 @@ SCHEDULES = (
         "",
         (
             "            if found > now:\n",
-            "            if found >= now:\n",
+            "            if True:\n",
             f"{_CRON}::test_any_rule_moves_on_from_any_instant",
         ),
         (
@@ -118,7 +118,7 @@ SCHEDULES = (
         (
             "elif row.source == API or (row.source == source and one.matches(row)):",
             "elif row.source == source and one.matches(row):",
-            f"{_RELEASES}::test_what_was_edited_at_run_time_is_kept",
+            f"{_SERVICE}::test_an_edited_declaration_stays_edited",
         ),
         (
             "        elif row.source != source:\n",
@@ -193,6 +193,11 @@ SCHEDULES = (
             f"{_FIRING}::test_whatever_its_clock_shows_a_scheduler_alone_is_soon_in_time",
         ),
         (
+            "(probe=probe)[:_BATCH]",
+            "(probe=probe)",
+            f"{_FIRING}::test_many_due_at_once_are_all_fired",
+        ),
+        (
             "self._rejected[row.name] = row.revision",
             "pass",
             f"{_FIRING}::test_a_job_that_cannot_be_made_stops_no_other",
@@ -218,7 +223,7 @@ SCHEDULES = (
         (
             "ScheduleChange(name, row.revision, make(row))",
             "ScheduleChange(name, (await self._row(name)).revision, make(row))",
-            f"{_SERVICE}::test_edits_at_the_same_time_all_take_effect",
+            f"{_SERVICE}::test_an_edit_meanwhile_is_not_undone",
         ),
         (
             "if row.paused and definition is not None and",

@@ -77,8 +77,8 @@ SQLITE = (
             "TestPresence::test_a_word_holds_for_its_time",
         ),
         (
-            "WHERE finished_at < :before",
-            "WHERE finished_at <= :before",
+            "AND finished_at < :before",
+            "AND finished_at <= :before",
             "TestPrune::test_only_what_ended_before_the_instant",
         ),
         (

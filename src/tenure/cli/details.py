@@ -33,6 +33,8 @@ def _facts(job: Job) -> Iterator[tuple[str, Any]]:
     yield "claims", f"{job.claims}{_lapsed(job)}"
     yield "worker", job.owner
     yield "token", job.token or None
+    yield "schedule", job.schedule
+    yield "tick", _time(job.tick)
     yield "progress", _progress(job)
     yield "tags", ", ".join(job.tags)
     yield "metadata", _json(job.metadata) if job.metadata else None

@@ -29,9 +29,10 @@ _COLUMNS = (Column("PHASE"), Column("STATE"), Column("COUNT", right=True), Colum
 def maintain(app: str | None, budget: float, as_json: bool, show_traceback: bool) -> None:
     """Do the housekeeping of a store, in phases, for a limited time.
 
-    Sweeps overdue and lapsed jobs, and removes jobs and events that are kept no longer. One process
-    of a fleet does it at a time; another one says so and ends with 0. Ends with 1 if a phase
-    failed. Workers do the same by themselves, slowly; this is for hosts without one.
+    Sweeps overdue and lapsed jobs, removes jobs and events that are kept no longer, and fires the
+    schedules of the app that are due. One process of a fleet does it at a time; another one says so
+    and ends with 0. Ends with 1 if a phase failed. Workers do the same by themselves; this is for
+    hosts without one.
     """
 
     async def ask(service: QueueService, _: bool) -> Maintained:

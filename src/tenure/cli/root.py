@@ -19,7 +19,7 @@ COMMANDS = {
     "maintain": "Do the housekeeping of a store, in phases, for a limited time.",
     "migrate": "Create or upgrade the store's tables; safe to repeat.",
     "prune": "Remove jobs that ended, for good.",
-    "queues": "Count the jobs of each queue by state.",
+    "queues": "Count the jobs of each queue; pause, resume and limit queues.",
     "run-one": "Run one job, named by its id, in this process.",
     "schedules": "List recurring jobs, run, pause or resume them.",
     "sweep": "Expire what is overdue and take back lapsed jobs, whatever their task.",

@@ -7,7 +7,7 @@ attempt (a settlement, a sweep, a cancel by force) frees its slot in the same wr
 A limit of a whole queue is room that a claim has for the queue. A limit of keys blocks jobs: a due
 job that meets its limit in a claim is no longer ready, so no later claim walks past it, until a
 slot of its key is freed or the rate of its key allows one more. What each engine must do about it
-is told by `tenure.engines.protocol.Engine.claim` and by decision 8.
+is told by `tenure.engines.protocol`.
 
 A rate is kept as a theoretical arrival time (GCRA): the instant at which as many starts as there
 were would be over if they came one interval apart.

@@ -29,8 +29,7 @@ class Definition(
 ):
     """What a schedule's row says of its ticks and jobs.
 
-    `arguments` by parameter name, as JSON values; `options`: fields of `NewJob` that differ from
-    what the task says.
+    `arguments` by parameter name, as JSON values; `options`: those of the task that are replaced.
     """
 
     timing: Timing

@@ -75,10 +75,17 @@ class Arm(StrEnum):
 
     PROMOTE = "promote"
     """Jobs of the queues that waited for their time, and whose time has come, become ready: up to
-    the limit, of any task name, in the order `available_at, id`."""
+    the limit, of any task name, in the order `available_at, id`, each ranked by `core.fair.Turns`.
+
+    Then blocked jobs whose rate allows more become ready (`core.limits.woken`): of up to `limit`
+    keys of the queues whose cell `wakes`, in the order `wake_at, queue, key`."""
 
     DUE = "due"
-    """Ready jobs of known tasks, in the order `rank, id`."""
+    """Ready jobs of known tasks, in the order `rank, id`, as far as limits let them.
+
+    In a queue with limits, `core.limits.room_of` bounds how many it gives, beside `room`. A job for
+    which there is room is met by `core.limits.Gate`: it is taken, or blocked for later claims. No
+    more than `PARKED_MAX` are blocked; then the claim ends."""
 
     RESUME = "resume"
     """Running jobs that the owner holds and did not list in `held`: a claim's reply was lost.
@@ -89,7 +96,11 @@ class Arm(StrEnum):
 
     LAPSED = "lapsed"
     """Running jobs of known tasks whose lease ran out, before any due one, in the order
-    `lease_until, id`. `rules.admit` says whether what was taken may still run."""
+    `lease_until, id`. `rules.admit` says whether what was taken may still run.
+
+    They have their slots already, so no limit bounds them. In queues where running jobs hold slots
+    (`core.limits.Limits.hold`), lapsed jobs that this claim may not have, by task or id, are first
+    taken back as by a sweep, as many as the claim has room for: their slots are free."""
 
     EXPIRED = "expired"
     """Pending jobs of the queues whose `expires_at` passed become expired: up to the limit, of any
@@ -374,7 +385,15 @@ class Transactions(Protocol):
 
 
 class Core(Protocol):
-    """What every engine has."""
+    """What every engine has.
+
+    A slot of a concurrency key is freed by any operation that writes a row such that
+    `core.limits.frees` names the key. For each slot freed, the operation's last act is to make
+    ready the first blocked job (`rank, id`) of each task of that key. This must not miss a job that
+    a claim blocks at the same moment, nor one whose blocker was settled in a transaction of the
+    caller; where a process may die between the two, `sweep` makes up for it. The end of an attempt
+    in a limited queue signals QUEUE.
+    """
 
     @property
     def traits(self) -> Traits: ...
@@ -416,7 +435,12 @@ class Core(Protocol):
         """Take jobs, atomically: two claims never return one job under one token.
 
         Resumed jobs first, then lapsed ones, then due ones in the order `rank, id`. The cost does
-        not grow with the backlog, with jobs in the future, other queues or unknown names.
+        not grow with the backlog, with jobs in the future, blocked jobs, other queues or unknown
+        names.
+
+        No two claims may count the same free slot: those of one limited queue take turns, and
+        count running rows after their turn began. Jobs that claims block or unblock are pending
+        and keep their rank; `blocked` says why they are not ready.
         """
         ...
 
@@ -444,7 +468,8 @@ class Core(Protocol):
         """Expire overdue jobs and take back lapsed ones, of any task name, up to `limit` of each.
 
         What is taken back gets a new token and no owner, so its old holder is refused. The
-        expired come first; each in the order of the claim's arms.
+        expired come first; each in the order of the claim's arms. Forgets rates that say nothing
+        any more (`core.limits.is_over`).
         """
         ...
 
@@ -462,7 +487,9 @@ class Core(Protocol):
         """Microseconds until the earliest pending job of these is due (0: now; None: no job).
 
         `tasks` None means any name. Leases and `expires_at` do not count, and paused queues have no
-        jobs here, since nothing becomes due in them.
+        jobs here, since nothing becomes due in them. In a limited queue nothing is due before
+        `core.limits.wait_of` says so (None: like a paused one), and the next `wake_at` of its keys
+        counts as a due job; a job that waits for a slot does not.
         """
         ...
 

@@ -21,6 +21,7 @@ from tenure.testing.clock import ManualClock
 from tenure.testing.flaky import Flaky
 from tenure.testing.misses import describe_misses
 from tenure.worker.pruner import prune_step
+from tenure.worker.ticker import Ticker
 
 RUNS_MAX = 1000
 """How many jobs one `drain` runs, unless told otherwise."""
@@ -40,6 +41,7 @@ class Kit:
         self.service = service
         self.clock = clock
         self.faults = faults
+        self._ticker: Ticker | None = None
 
     @property
     def sync(self) -> SyncKit:
@@ -99,6 +101,7 @@ class Kit:
     async def _drain(self, check: bool, limit: int) -> list[Job]:
         await self.service.open()
         engine = self.service._life.engine
+        await self._tick(engine)
         queues = [stats.queue for stats in await engine.stats()]
         started: dict[str, None] = {}
         starts = 0
@@ -125,6 +128,7 @@ class Kit:
             known = set(queues)
             queues = [stats.queue for stats in await engine.stats() if stats.pending]
             queues = [queue for queue in queues if queue not in known]
+        await self._tick(engine)  # a schedule may have waited for the end of its job
         rows = await engine.get(list(started))
         jobs = [Job(row) for row in rows if row is not None]
         if check:
@@ -150,6 +154,13 @@ class Kit:
             retention = self.service.settings.retention
             _, more = await prune_step(engine, retention, clock.time_us())
         return list({job.id: job for job in ran}.values())
+
+    async def _tick(self, engine: Engine) -> None:
+        """Fire the schedules that are due by the clock of the store."""
+        if self.clock is not None and self.service.tasks.names:
+            self._ticker = self._ticker or self.service._ticker(engine)
+            if self._ticker is not None:
+                await self._ticker.fire_due()
 
     def _known(self, task: Task[..., Any] | TaskRef | str) -> Task[..., Any] | None:
         if isinstance(task, Task):

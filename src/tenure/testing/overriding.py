@@ -78,6 +78,7 @@ class override:
         life = Lifetime(lambda: faults, service._at_exit, known)
         receiving = Receiving(service)
         life.before_close = receiving.close
+        life.companion = service._life.companion
         self._saved.append({name: getattr(service, name) for name in _PARTS})
         changes = (life, Home(), receiving, self._inline)
         for name, value in zip(_PARTS, changes, strict=True):

@@ -222,7 +222,7 @@ class Attempt:
         # What surrounds the body of a `def` task is on the loop, where it can be cancelled.
         if not self.in_thread or (self._course is not None and not self._thread_runs):
             await self._unwind(body)
-        elif self._told != "timeout":
+        elif self._told != "timeout" or self._holds_slot:
             await self._outlast(body)
 
     async def _unwind(self, body: asyncio.Future[Any]) -> None:
@@ -241,16 +241,24 @@ class Attempt:
             )
 
     async def _outlast(self, body: asyncio.Future[Any]) -> None:
-        """Wait for a thread, which cannot be interrupted: up to the timeout, if there is one.
+        """Wait for a thread, which cannot be interrupted: up to the timeout, if there is one, and
+        past it as long as it holds a slot, which is nobody else's before it returns.
 
         On shutdown no longer than the grace, as the process will not wait for ever.
         """
-        limit = self.context.remaining()
+        limit = self._patience()
         while not (body.done() or self._hurried or limit == 0.0):
             await self._pause(body, limit)
-            limit = self.context.remaining()
+            limit = self._patience()
         if self._hurried and not body.done():
             await asyncio.wait({body}, timeout=self._grace)
+
+    @property
+    def _holds_slot(self) -> bool:
+        return self.row.concurrency_key is not None
+
+    def _patience(self) -> float | None:
+        return None if self._holds_slot else self.context.remaining()
 
     async def _pause(self, future: asyncio.Future[Any], seconds: float | None) -> None:
         """Until the future is done, `stop` is called or `seconds` have passed (None: for ever).

@@ -22,6 +22,7 @@ from tenure.core.reconcile import (
 from tenure.core.schedule import Schedule
 from tenure.declarations import Declarations
 from tenure.engines.protocol import Engine
+from tenure.observe.hooks import Hooks
 
 log = logging.getLogger("tenure.schedules")
 
@@ -42,8 +43,11 @@ class Reconciler:
     release is gone, as after a rollback.
     """
 
-    def __init__(self, engine: Engine, declarations: Declarations, clock: Clock) -> None:
+    def __init__(
+        self, engine: Engine, declarations: Declarations, clock: Clock, hooks: Hooks
+    ) -> None:
         self._engine = engine
+        self._hooks = hooks
         self._declarations = declarations
         self._clock = clock
         self._seen = -1
@@ -112,16 +116,16 @@ class Reconciler:
             one.name for one in declared if one.name not in rows or not one.matches(rows[one.name])
         ]
         if names:
-            self._warn(
-                self._declarations.app,
-                f"a newer release has other schedules, so this worker leaves {', '.join(names)} "
-                "alone; after a rollback, jobs.schedules.sync() puts this one in force at once",
-            )
+            why = "a newer release has another definition; "
+            why += "after a rollback, `tenure schedules sync` puts this one in force at once"
+            for name in names:
+                self._warn(name, why)
 
     def _warn(self, name: str, why: str) -> None:
         """Say it once."""
         if (name, why) not in self._told:
             self._told.add((name, why))
+            self._hooks.emit("schedule.rejected", schedule=name, reason=why)
             log.warning("schedule.rejected: %s: %s", name, why, extra={"schedule": name})
 
 

@@ -158,9 +158,9 @@ class Runner:
         self._changed.set()
 
     async def run_out(self) -> None:
-        """Stop the bodies but those whose jobs say `run_out`, and wait for these.
+        """Stop the bodies but those whose jobs say `run_out`, and wait for these to end.
 
-        Until they have ended, or `cancel_all` is called.
+        `cancel_all` stops them too.
         """
         self.running_out = True
         for attempt in list(self._attempts.values()):
@@ -168,8 +168,7 @@ class Runner:
                 attempt.stop("shutdown")
         attempts = self._attempts
         await self._until(
-            lambda: self._hurry or not any(_runs_out(one.row) for one in attempts.values()),
-            math.inf,
+            lambda: not any(_runs_out(one.row) for one in attempts.values()), math.inf
         )
         self.running_out = False
 

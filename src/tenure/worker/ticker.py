@@ -26,10 +26,12 @@ log = logging.getLogger("tenure.schedules")
 LOOK = 15.0
 """Seconds after which all schedules are read anew at the latest."""
 
+_SHORTEST_WAIT = 0.01
 _OPEN_LOOK = 1.0
 _EARLY_WAIT = 0.05
 _EARLY_WAIT_MAX = 1.0
 _ROUNDS = 20
+_BATCH = 500
 
 
 class Ticker:
@@ -52,13 +54,14 @@ class Ticker:
         self._hooks = hooks
         self._clock = clock
         self._time = StoreTime(clock)
-        self._reconciler = Reconciler(engine, declarations, clock)
+        self._reconciler = Reconciler(engine, declarations, clock, hooks)
         self._rows: dict[str, Schedule] = {}
         self._known: dict[str, Definition] = {}
         self._rejected: dict[str, int] = {}  # revisions
         self._read_at = float("-inf")
         self._early = 0.0
         self._careful = False
+        self._answers = 0  # ticks that were fired or skipped
         self._wake = asyncio.Event()
 
     def wake(self) -> None:
@@ -90,6 +93,16 @@ class Ticker:
         self._read_at = float("-inf")
         return wait
 
+    async def fire_due(self) -> tuple[int, bool]:
+        """Fire what is due by now, where nobody looks again by himself.
+
+        How many ticks were fired or skipped, and whether more are due. Raises as the store does.
+        """
+        self.wake()
+        before = self._answers
+        wait = await self.look()
+        return self._answers - before, wait <= 0
+
     async def look(self) -> float:
         """Fire all that is due; the seconds until there may be something to do."""
         probe = self._clock.monotonic() - self._read_at >= LOOK
@@ -97,16 +110,15 @@ class Ticker:
             await self._read()
         await self._close_open()
         for _ in range(_ROUNDS):
-            offered = self._due(probe=probe)
+            offered = self._due(probe=probe)[:_BATCH]
             if not offered or not await self._offer(offered):
                 break
         return self._wait()
 
     async def _read(self) -> None:
-        now = self._time.now()
-        self._rows, plan = await self._reconciler.run(now)
+        self._read_at = self._clock.monotonic()  # first: whoever wakes us meanwhile says otherwise
+        self._rows, plan = await self._reconciler.run(self._time.now())
         self._known = self._declarations.known(self._rows.values())
-        self._read_at = self._clock.monotonic()
         done = {"created": plan.created, "replaced": plan.replaced, "retired": plan.retired}
         if any(done.values()):
             told = "; ".join(f"{what}: {', '.join(names)}" for what, names in done.items() if names)
@@ -212,6 +224,7 @@ class Ticker:
                 self._early = min(max(2 * self._early, _EARLY_WAIT), _EARLY_WAIT_MAX)
             self._careful = tick.leap
             return False
+        self._answers += 1
         self._careful, self._early = False, 0.0
         self._time.reached(tick.at)
         self._rows[tick.name] = advanced(self._rows[tick.name], tick)
@@ -238,4 +251,4 @@ class Ticker:
         waits = [self._read_at + LOOK - self._clock.monotonic()]
         waits += [(row.next_at - now) / SECOND for row in live if row.next_at is not None]
         waits += [_OPEN_LOOK for row in live if row.next_at is None and self._is_open(row)]
-        return max(min(waits), self._early, 0.0)
+        return max(min(waits), self._early, _SHORTEST_WAIT)

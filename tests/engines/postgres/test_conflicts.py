@@ -87,15 +87,16 @@ async def test_a_bad_item_fails_its_own_caller_only(engine):
     assert queue.pending == 10
 
 
-def test_a_statement_locks_no_more_rows_than_allowed():
+@pytest.mark.parametrize("ids", [700, 1500])
+def test_a_statement_locks_no_more_rows_than_allowed(ids: int):
     class Item:
         def __init__(self, number: int) -> None:
             self.id = str(number)
 
-    found = waves([Item(number % 700) for number in range(3 * CHUNK)])
+    found = waves([Item(number % ids) for number in range(3 * CHUNK)])
     assert sorted(place for wave in found for place in wave) == list(range(3 * CHUNK))
     for wave in found:
-        assert len({place % 700 for place in wave}) == len(wave) <= CHUNK
+        assert len({place % ids for place in wave}) == len(wave) <= CHUNK
     # What is written twice is written in order.
     where = {place: number for number, wave in enumerate(found) for place in wave}
-    assert all(where[place] < where[place + 700] for place in range(3 * CHUNK - 700))
+    assert all(where[place] < where[place + ids] for place in range(3 * CHUNK - ids))

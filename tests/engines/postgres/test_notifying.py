@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import psycopg
 import pytest
 
-from tenure.engines.postgres import place_of
+from tenure.engines.postgres import PostgresEngine, place_of
 from tenure.engines.postgres.link import Link
-from tenure.engines.postgres.signalling import Mouth
+from tenure.engines.postgres.signalling import MESSAGE_MAX, Mouth, messages
 from tenure.engines.protocol import Claim, Signal, Topic
 from tests.engines.postgres.conftest import make_job
 
@@ -98,3 +99,21 @@ async def test_what_comes_while_something_is_told_goes_into_the_next_message():
     may_go_on.set()
     await mouth.drained()
     assert sent == [1, 1]
+
+
+def test_no_message_is_longer_than_the_server_takes():
+    """B105: many names make several messages, and a name that fits into none makes a wider hint."""
+    signals = [Signal(Topic.QUEUE, f"queue-{number}-\u20ac") for number in range(5000)]
+    found = messages("me", [*signals, Signal(Topic.QUEUE, "x" * 9000)])
+    assert all(len(text.encode()) <= MESSAGE_MAX < 8000 for text in found)
+    heard = [Signal(*signal) for text in found for signal in json.loads(text)[1]]
+    assert heard == [*signals, Signal(Topic.ANY)]
+
+
+async def test_a_queue_of_any_name_is_told_of(engine, store):
+    async with (
+        PostgresEngine(place_of(store)) as other,
+        other.listen({Topic.QUEUE}) as listener,
+    ):
+        await engine.insert([make_job(queue="x" * 9000)])
+        assert Signal(Topic.ANY) in await listener.wait(20)

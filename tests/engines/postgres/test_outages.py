@@ -69,6 +69,17 @@ async def test_a_server_that_was_restarted_is_found_again(restless_server, restl
                     assert heard, "it does not hear"
 
 
+def test_it_is_found_again_by_inserts_without_an_event_loop(restless_server, restless):
+    direct = PostgresEngine(place_of(restless)).direct()
+    direct.insert([make_job(id="a")])
+    restless_server.kill()
+    with pytest.raises(EngineUnavailable, match="insert: "):
+        direct.insert([make_job()])
+    restless_server.start()
+    assert direct.insert([make_job(id="a")])[0].created is False  # the very first call
+    direct.close()
+
+
 async def test_sessions_that_were_ended_while_idle_fail_no_call(restless, admin):
     async with PostgresEngine(place_of(restless)) as engine:
         await asyncio.gather(*(engine.stats() for _ in range(5)))

@@ -78,6 +78,7 @@ NEW: dict[str, Any] = {"payload": [b""], "now": None}
 for _names, _value in (
     ("run_at expires_in expires_at timeout retry tags headers metadata description actor", None),
     ("concurrency_key rate_key", None),
+    ("on_shutdown log_level log_success", None),
     ("id task queue codec", "x"),
     ("priority delay max_attempts max_lapses max_interruptions", 1),
 ):
@@ -115,6 +116,7 @@ PLANS: dict[str, set[str]] = {
     "give_slots": {"jobs_blocked_slot"} | PRIMARY,
     "give_starts": {"jobs_blocked_rate"} | PRIMARY,
     "repair_slots": {"jobs_blocked_slot", "jobs_slots", "jobs_next"} | PRIMARY,
+    "repair_keys": {"jobs_blocked_slot", "jobs_slots", "jobs_next"} | PRIMARY,
     "beyond_rate": {"jobs_blocked_rate"},
     "overdue_queues": {"jobs_overdue"},
     "expire": {"jobs_overdue"} | PRIMARY,

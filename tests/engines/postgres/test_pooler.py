@@ -18,18 +18,20 @@ from tenure.engines.protocol import Claim, Topic
 from tenure.errors import EngineUnavailable
 from tests.chaos.fleet import until
 from tests.engines.postgres.conftest import make_job
+from tests.servers.pgbouncer import PgBouncer
 from tests.servers.pooler import Pooler
 
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def pooler(postgres_pooler: Pooler) -> Pooler:
-    return postgres_pooler
+@pytest.fixture(params=["postgres_pooler", "postgres_bouncer"], ids=["double", "pgbouncer"])
+def pooler(request: pytest.FixtureRequest) -> Pooler | PgBouncer:
+    found: Pooler | PgBouncer = request.getfixturevalue(request.param)
+    return found
 
 
 @pytest.fixture
-def pooled(pooler: Pooler, store: str) -> str:
+def pooled(pooler: Pooler | PgBouncer, store: str) -> str:
     """The URL of the store behind the pooler."""
     return pooler.through(store)
 

@@ -9,11 +9,14 @@ import pytest
 
 from tenure.clock import IdSource
 from tenure.core import rules
+from tenure.core.fleet import QueueChange
 from tenure.core.job import COLUMNS, JobError, JobRow, NewJob
+from tenure.core.limits import Limits, Rate
 from tenure.core.outcomes import Change, Completed, Errored, Released, ReleaseReason
+from tenure.core.query import SCAN_MAX, Filter, Page
 from tenure.core.states import State
 from tenure.engines.protocol import Claim
-from tenure.engines.sqlite import claiming, operations, queries
+from tenure.engines.sqlite import claiming, fleet, operations, queries
 from tenure.engines.sqlite.connection import Place, connect
 from tenure.engines.sqlite.operations import SQL
 from tenure.engines.sqlite.thread import Transaction
@@ -25,6 +28,7 @@ new_id = IdSource()
 VALUES = {
     "ids": '["a"]',
     "queues": '["q"]',
+    "schedules": None,
     "tasks": '["t"]',
     "queue": "q",
     "task": "t",
@@ -53,7 +57,6 @@ VALUES = {
     "floor": "a",
     "state": "failed",
     "scan": 50,
-    "schedules": None,
     "actors": None,
     **dict.fromkeys(("created_from", "created_to", "finished_from", "finished_to")),
     "priority": 0,
@@ -274,6 +277,36 @@ def test_next_due_costs_the_same_beside_many_others(connection: sqlite3.Connecti
     assert cost() <= alone + SLACK
 
 
+def test_a_claim_costs_the_same_beside_many_blocked_jobs(connection: sqlite3.Connection, scaled):
+    limits = Limits(key_concurrency=1, key_rate=Rate(1, HOUR))
+    do(connection, lambda tx: fleet.configure(tx, QueueChange("q", limits=limits)))
+    claim = Claim(owner="w", limit=5, lease=HOUR, queues=("q",), tasks=("t",))
+
+    def jobs(count: int, priority: int = 0, **keys: str) -> list[NewJob]:
+        return [
+            NewJob(id=new_id(), task="t", queue="q", priority=priority, **keys)
+            for _ in range(count)
+        ]
+
+    def cost() -> int:
+        do(connection, lambda tx: operations.insert(tx, jobs(5), NOW))
+        taken: list[JobRow] = []
+        steps = steps_of(connection, lambda tx: taken.extend(claiming.claim(tx, claim, NOW)))
+        assert len(taken) == 5
+        end(connection, taken)
+        return steps
+
+    cost()
+    alone = cost()
+    count = scaled(5_000, 100_000)
+    many = jobs(count, 9, concurrency_key="k") + jobs(count, 9, rate_key="r")
+    do(connection, lambda tx: operations.insert(tx, many, NOW))
+    left = "SELECT count(*) FROM jobs WHERE state = 'pending' AND ready = 1"
+    while connection.execute(left).fetchone()[0]:
+        do(connection, lambda tx: claiming.claim(tx, claim, NOW))
+    assert cost() <= alone + SLACK
+
+
 def test_overdue_jobs_in_front_are_passed_over_within_bounds(connection: sqlite3.Connection):
     overdue = [
         NewJob(id=new_id(), task="t", queue="q", priority=9, expires_at=NOW - 1)
@@ -315,3 +348,29 @@ def test_a_settling_statement_writes_all_that_the_rules_say(
     assert (change.state is State.PENDING) == (name == "settle_pending")
     for column in rules.settled_values(0, change, NOW):
         assert f" {column} = :{column}" in SQL[name].split("WHERE")[0]
+
+
+@pytest.mark.parametrize("where", [Filter(tasks=("rare",)), Filter(tags=("rare",))])
+def test_a_search_looks_at_a_bounded_number_of_jobs(connection: sqlite3.Connection, where: Filter):
+    """However large the store, and though nothing matches."""
+    steps = []
+    for _ in range(3):
+        jobs = [NewJob(id=new_id(), task="t", tags=("a",)) for _ in range(SCAN_MAX)]
+        do(connection, lambda tx, jobs=jobs: operations.insert(tx, jobs, NOW))
+        steps.append(steps_of(connection, lambda tx: queries.find(tx, where, Page())))
+    assert max(steps) - min(steps) < SLACK, steps
+
+
+def test_what_is_still_kept_costs_retention_nothing(connection: sqlite3.Connection):
+    """Failed jobs are kept longer than completed ones, and lie before them in time."""
+    completed = Filter(states=(State.COMPLETED,))
+    steps = []
+    for _ in range(3):
+        ids = [new_id() for _ in range(1000)]
+        jobs = [NewJob(id=job_id, task="t") for job_id in ids]
+        do(connection, lambda tx, jobs=jobs: operations.insert(tx, jobs, NOW))
+        do(connection, lambda tx, ids=ids: operations.cancel(tx, ids, False, NOW + 1))
+        steps.append(
+            steps_of(connection, lambda tx: operations.prune_jobs(tx, NOW + 9, completed, 500))
+        )
+    assert max(steps) - min(steps) < SLACK, steps

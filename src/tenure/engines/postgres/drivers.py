@@ -115,7 +115,7 @@ class PsycopgDriver:
 
     @property
     def over(self) -> bool:
-        return self._connection.info.transaction_status is _IDLE
+        return self.closed or self._connection.info.transaction_status is _IDLE
 
     def run(self, text: str, values: Values, many: Sequence[Values] | None) -> Rows:
         # Not by the connection's own factories, which may make anything of a row.
@@ -148,7 +148,7 @@ class AsyncPsycopgDriver:
 
     @property
     def over(self) -> bool:
-        return self._connection.info.transaction_status is _IDLE
+        return self.closed or self._connection.info.transaction_status is _IDLE
 
     async def run(self, text: str, values: Values, many: Sequence[Values] | None) -> Rows:
         async with psycopg.AsyncCursor(self._connection, row_factory=tuple_row) as cursor:

@@ -45,6 +45,7 @@ from tenure.engines.postgres import (
     queries,
     schedules,
 )
+from tenure.engines.postgres.direct import DirectInserts
 from tenure.engines.postgres.handle import Handle, Work
 from tenure.engines.postgres.joined import AsyncJoinedTransaction, JoinedTransaction, Store
 from tenure.engines.postgres.link import translated
@@ -85,6 +86,7 @@ class PostgresEngine:
         self._pid = 0
         self._handle: Handle | None = None
         self._proven: MutableSet[object] = weakref.WeakSet()
+        self._direct = self._new_direct()
 
     @property
     def traits(self) -> Traits:
@@ -99,6 +101,7 @@ class PostgresEngine:
         """See `Engine.side`. Hears at once what this one writes, and the other way round."""
         other = PostgresEngine(self._place, clock=self._clock)
         other._hub, other._sender = self._hub, self._sender
+        other._direct = other._new_direct()
         return other
 
     async def __aenter__(self) -> Self:
@@ -115,6 +118,8 @@ class PostgresEngine:
 
     async def __aexit__(self, *exc: object) -> None:
         handle, self._handle = self._handle, None
+        if self._direct.in_use:
+            await asyncio.to_thread(self._direct.close)
         if handle is not None and self._pid == os.getpid():
             if handle.loop is asyncio.get_running_loop():
                 await handle.close()
@@ -306,16 +311,34 @@ class PostgresEngine:
         """See `Engine.notify`."""
         self._publish(signals)
 
+    def direct(self) -> DirectInserts:
+        """See `engines.optional.Blocking`. Its connections are others, again as many at most."""
+        return self._direct
+
+    def _new_direct(self) -> DirectInserts:
+        return DirectInserts(
+            self._place,
+            self._statements,
+            self._sender,
+            self._clock.time_us,
+            self._publish,
+            TRAITS.max_payload,
+        )
+
     def _publish(self, signals: Iterable[Signal]) -> None:
         """Tell this process and the others; from any thread."""
         told = list(signals)
+        if not told:
+            return
         self._hub.publish(told)
         handle = self._handle
-        if handle is not None and told:
+        if handle is not None and self._pid == os.getpid():
             try:
                 handle.loop.call_soon_threadsafe(handle.tell, told)
+                return
             except RuntimeError:
-                pass  # the loop is closed; a hint may be lost
+                pass  # the loop is closed
+        self._direct.tell(told)
 
     @asynccontextmanager
     async def listen(

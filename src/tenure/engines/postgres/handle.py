@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 import psycopg
@@ -12,7 +12,6 @@ from psycopg import errors
 from tenure.core.insertion import Inserted
 from tenure.core.job import NewJob
 from tenure.core.lease import Beat, Extension
-from tenure.core.limits import Key
 from tenure.core.outcomes import Settled, Settlement
 from tenure.engines.flow import Flow
 from tenure.engines.postgres import inserting, limiting, migrating, settling
@@ -156,15 +155,19 @@ class Handle:
                     raise
                 raise translated(error, name, self._place) from error
             else:
-                await self._pass_on(name, out.freed, now)
+                await self._pass_on(name, out, now)
                 self._told(out)
                 return answer
         raise AssertionError("the last turn returns or raises")
 
-    async def _pass_on(self, name: str, freed: Mapping[Key, int], now: int | None) -> None:
+    async def _pass_on(self, name: str, done: Effects, now: int | None) -> None:
         """Give the slots that an operation has freed to whoever waits for them."""
-        if freed:
-            await self._attempt(name, lambda out: limiting.pass_on(out, freed), now, True)
+        if done.freed:
+            await self._attempt(name, lambda out: limiting.pass_on(out, done.freed), now, True)
+        if done.doubtful:
+            await self._attempt(
+                name, lambda out: limiting.repair_keys(out, done.doubtful), now, True
+            )
 
     async def _once(self, link: Link, steps: Steps[T], whole: bool) -> T:
         try:

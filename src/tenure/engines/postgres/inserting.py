@@ -12,7 +12,7 @@ from tenure.core.insertion import Inserted, TickKey
 from tenure.core.job import JobRow, NewJob, new_row
 from tenure.core.states import State
 from tenure.engines.postgres import limiting, rows
-from tenure.engines.postgres.arrays import Bigints, Blobs, Doubles, Integers, Texts, sparse
+from tenure.engines.postgres.arrays import Bigints, Blobs, Doubles, Flags, Integers, Texts, sparse
 from tenure.engines.postgres.rows import to_row
 from tenure.engines.postgres.steps import Ask, Effects, Steps
 from tenure.errors import PayloadError
@@ -24,8 +24,10 @@ _FAR = 10**15
 """Microseconds, about 30 years: only what lies further ahead may lead past the calendar."""
 _PLAIN: Mapping[str, type[list[Any]]] = {
     **dict.fromkeys("id task queue codec retry tags headers metadata".split(), Texts),
-    **dict.fromkeys("description actor concurrency_key rate_key".split(), Texts),
+    **dict.fromkeys("description actor on_shutdown concurrency_key rate_key".split(), Texts),
     **dict.fromkeys("priority max_attempts max_lapses max_interruptions".split(), Integers),
+    "log_level": Integers,
+    "log_success": Flags,
     **dict.fromkeys("delay run_at expires_in expires_at".split(), Bigints),
     "payload": Blobs,
     "timeout": Doubles,

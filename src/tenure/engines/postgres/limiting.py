@@ -75,6 +75,15 @@ def repair(out: Effects, most: int) -> Steps[None]:
         out.changes.append((job_id, queue, State.PENDING, True))
 
 
+def repair_keys(out: Effects, keys: Iterable[Key]) -> Steps[None]:
+    """The same for these keys, of which a slot may be free. To be run in one transaction."""
+    found = yield from lock({queue for queue, _ in keys})
+    slots = {key: found[key[0]].key_concurrency or 0 for key in sorted(keys) if key[0] in found}
+    values = _keys(slots) | {"slots": Bigints(slots.values())}
+    for job_id, queue in (yield Ask("repair_keys", values)):
+        out.changes.append((job_id, queue, State.PENDING, True))
+
+
 def wake(out: Effects, given: Mapping[str, Limits], most: int, now: int) -> Steps[None]:
     """Make ready the blocked jobs of these queues whose rate allows more; of `most` keys."""
     rates = {queue: kept.key_rate for queue, kept in given.items() if kept.key_rate is not None}

@@ -6,6 +6,7 @@ import asyncio
 import os
 import select
 import socket
+from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 import psycopg
@@ -31,7 +32,8 @@ STALE = (errors.FeatureNotSupported, errors.InvalidSqlStatementName)
 """What a prepared statement raises after a change of the schema, or behind a pooler."""
 
 OLDEST_SERVER = 140_000
-_CANCEL_SECONDS = 1.0
+CANCEL_SECONDS = 1.0
+"""How long is waited for a server to take note that nobody waits for its answer."""
 
 
 class Link:
@@ -46,8 +48,7 @@ class Link:
     ) -> None:
         self.connection = connection
         self.ours = True
-        self.given_up = False
-        """Whether it is about to be ended, whatever comes back by it until then."""
+        self._abandoned = False
         self._statements = statements
         arrays.teach(connection)
         self._cursor = connection.cursor(binary=True)
@@ -81,10 +82,7 @@ class Link:
             raise EngineUnavailable(f"{place.shown}: {summary(error)}") from error
 
     async def _adopt(self, place: Place) -> None:
-        # Somewhat later than the caller gives up: who still waits hears of it from us.
-        milliseconds = str(round((place.timeout + _CANCEL_SECONDS) * 1000))
-        values = {"pid": self.connection.info.backend_pid, "timeout": milliseconds}
-        self.ours = bool((await self.ask(Ask("adopt", values)))[0][0])
+        self.ours = bool((await self.ask(adoption(self.connection, place)))[0][0])
         await self.connection.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)
         if self.ours:
             self.connection.prepare_threshold = 0
@@ -102,7 +100,7 @@ class Link:
     def clean(self) -> bool:
         """Whether the next operation may use it."""
         idle = psycopg.pq.TransactionStatus.IDLE
-        usable = not self.connection.closed and not self.given_up
+        usable = not self._abandoned and not self.connection.closed
         return usable and self.connection.info.transaction_status is idle
 
     async def run(self, steps: Steps[T], *, whole: bool) -> T:
@@ -152,10 +150,17 @@ class Link:
                 except OSError:
                     pass  # it has ended by itself
 
-    async def abandon(self) -> None:
-        """Have the server stop what it does, if it can be reached; then end the connection."""
+    def abandon(self) -> Coroutine[object, object, None]:
+        """Have the server stop what it does, if it can be reached; then end the connection.
+
+        From the call on it is not clean any more, whatever answer may still come.
+        """
+        self._abandoned = True
+        return self._end()
+
+    async def _end(self) -> None:
         try:
-            await self.connection.cancel_safe(timeout=_CANCEL_SECONDS)
+            await self.connection.cancel_safe(timeout=CANCEL_SECONDS)
         except Exception:
             pass  # it is ended in any case
         finally:
@@ -163,6 +168,15 @@ class Link:
 
     async def close(self) -> None:
         await self.connection.close()
+
+
+def adoption(
+    connection: psycopg.AsyncConnection[Any] | psycopg.Connection[Any], place: Place
+) -> Ask:
+    """What makes a session ours. The first value of the answer is whether it is."""
+    # Somewhat later than the caller gives up: who still waits hears of it from us.
+    milliseconds = str(round((place.timeout + CANCEL_SECONDS) * 1000))
+    return Ask("adopt", {"pid": connection.info.backend_pid, "timeout": milliseconds})
 
 
 def check_server(version: int) -> None:

@@ -14,7 +14,7 @@ from tenure.engines.postgres.place import (
     migration_texts,
     schema_version,
 )
-from tenure.engines.postgres.steps import Ask
+from tenure.engines.postgres.steps import Ask, Rows
 from tenure.errors import EngineUnavailable, SchemaError
 
 _LOCK_PATIENCE = 0.25
@@ -56,7 +56,7 @@ async def _apply(place: Place, statements: PlacedStatements) -> int:
             ((schema, ours),) = await link.ask(Ask("has_schema", asked))
             if not schema:
                 await link.ask(Ask("create_schema"))
-            found = await _version(link, place) if ours else 0
+            found = _version(await link.ask(Ask("schema_version")), place) if ours else 0
             patience = str(round(_LOCK_PATIENCE * 1000))
             await link.ask(Ask("lock_patience", {"milliseconds": patience}))
             for text in migration_texts(place)[found:]:
@@ -68,12 +68,16 @@ async def _apply(place: Place, statements: PlacedStatements) -> int:
 
 async def check(link: Link, place: Place) -> None:
     """Raise `SchemaError` unless the tables are there and known."""
-    if await _version(link, place) < schema_version():
+    check_version(await link.ask(Ask("schema_version")), place)
+
+
+def check_version(found: Rows, place: Place) -> None:
+    """The same, of what the statement `schema_version` answered."""
+    if _version(found, place) < schema_version():
         raise SchemaError(f"{place.shown} has an older schema; run `tenure migrate` first")
 
 
-async def _version(link: Link, place: Place) -> int:
-    found = await link.ask(Ask("schema_version"))
+def _version(found: Rows, place: Place) -> int:
     if not found:
         raise SchemaError(no_schema(place))
     version, needed = found[0]

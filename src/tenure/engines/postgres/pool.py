@@ -117,7 +117,6 @@ class Pool:
         self._spawn(link.close())
 
     def end(self, link: Link) -> None:
-        link.given_up = True
         self._spawn(link.abandon())
 
     def _spawn(self, work: Coroutine[object, object, None]) -> None:

@@ -24,6 +24,8 @@ class Fence(NamedTuple):
     state: State
     cancel_requested: bool
     over: bool
+    queue: str
+    concurrency_key: str | None
 
 
 def extend(out: Effects, beats: Sequence[Beat]) -> Steps[list[Extension]]:
@@ -95,7 +97,11 @@ def settle(out: Effects, settlements: Sequence[Settlement]) -> Steps[list[Settle
             left = [place for place in left if answers[place] is None]
             fences = yield from _fences(out, [settlements[place].id for place in left])
             for place in left:
-                answers[place] = _verdict(settlements[place], fences.get(settlements[place].id))
+                fence = fences.get(settlements[place].id)
+                answer = answers[place] = _verdict(settlements[place], fence)
+                if answer.verdict is Verdict.ALREADY and fence and fence.concurrency_key:
+                    # By a transaction of the caller, which cannot pass the slot on before it ends.
+                    out.doubtful.add((fence.queue, fence.concurrency_key))
             left = [place for place in left if _flagged(settlements[place], fences)]
             if not left:
                 break
@@ -175,7 +181,10 @@ def _fences(out: Effects, ids: Sequence[str]) -> Steps[dict[str, Fence]]:
     if not ids:
         return {}
     found = yield Ask("fences", {"ids": Texts(ids), "now": out.now})
-    return {row[0]: Fence(row[1], row[2], State(row[3]), row[4], bool(row[5])) for row in found}
+    return {
+        row[0]: Fence(row[1], row[2], State(row[3]), row[4], bool(row[5]), row[6], row[7])
+        for row in found
+    }
 
 
 def waves(items: Iterable[Any]) -> list[list[int]]:

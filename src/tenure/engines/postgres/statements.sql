@@ -33,25 +33,26 @@ asked AS (
         %(max_lapses)s::integer[], %(max_interruptions)s::integer[],
         %(timeout)s::double precision[], %(retry)s::text[], %(tags)s::text[], %(headers)s::text[],
         %(metadata)s::text[], %(description)s::text[], %(actor)s::text[],
-        %(concurrency_key)s::text[], %(rate_key)s::text[]
+        %(concurrency_key)s::text[], %(rate_key)s::text[], %(on_shutdown)s::text[],
+        %(log_level)s::integer[], %(log_success)s::boolean[]
     ) AS a (
         id, task, queue, priority, payload, codec, delay, run_at, expires_in, expires_at,
         max_attempts, max_lapses, max_interruptions, timeout, retry, tags, headers, metadata,
-        description, actor, concurrency_key, rate_key
+        description, actor, concurrency_key, rate_key, on_shutdown, log_level, log_success
     )
 )
 INSERT INTO {jobs} (
     id, task, queue, priority, rank, ready, state, token, claims, failures, max_attempts, lapses,
     max_lapses, releases, max_interruptions, available_at, expires_at, timeout, retry,
     cancel_requested, payload, codec, payload_size, created_at, queued_at, tags, headers,
-    metadata, description, actor, concurrency_key, rate_key
+    metadata, description, actor, concurrency_key, rate_key, on_shutdown, log_level, log_success
 )
 SELECT
     id, task, queue, priority, due - priority::bigint * 3600000000, due <= now, 'pending', 0, 0, 0,
     max_attempts, 0, max_lapses, 0, max_interruptions, due,
     CASE WHEN expires_in IS NULL THEN expires_at ELSE now + expires_in END, timeout, retry,
     false, payload, codec, length(payload), now, due, tags, headers, metadata, description, actor,
-    concurrency_key, rate_key
+    concurrency_key, rate_key, on_shutdown, log_level, log_success
 FROM asked
 WHERE (SELECT true FROM {jobs} j WHERE j.id = asked.id) IS NULL
     AND (SELECT true FROM {finished} f WHERE f.id = asked.id) IS NULL
@@ -392,10 +393,10 @@ RETURNING j.id, j.queue, j.concurrency_key,
 
 -- name: fences
 -- What decides about writes that show a token, for those of them that did not take effect.
-SELECT id, token, owner, state, cancel_requested, lease_until <= {now}
+SELECT id, token, owner, state, cancel_requested, lease_until <= {now}, queue, concurrency_key
 FROM {jobs} WHERE id = ANY(%(ids)s::text[])
 UNION ALL
-SELECT id, token, owner, state, cancel_requested, false
+SELECT id, token, owner, state, cancel_requested, false, queue, concurrency_key
 FROM {finished} WHERE id = ANY(%(ids)s::text[]);
 
 -- name: unlocked
@@ -929,6 +930,46 @@ idle AS MATERIALIZED (
             LIMIT lane.slots
         ) AS spoken_for
     ) LIMIT %(most)s::bigint
+),
+next AS MATERIALIZED (
+    SELECT c.id FROM idle CROSS JOIN LATERAL (
+        SELECT j.id FROM {jobs} j
+        WHERE j.blocked = 'concurrency' AND j.queue = idle.queue AND j.concurrency_key = idle.key
+            AND j.task = idle.task
+        ORDER BY j.rank, j.id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
+    ) c
+)
+UPDATE {jobs} j SET ready = true, blocked = NULL FROM next WHERE j.id = next.id
+RETURNING j.id, j.queue;
+
+-- name: repair_keys
+-- The same for these keys, with so many slots each.
+WITH RECURSIVE lane (queue, key, slots, task) AS (
+    SELECT k.queue, k.key, k.slots, (
+        SELECT min(j.task) FROM {jobs} j
+        WHERE j.blocked = 'concurrency' AND j.queue = k.queue AND j.concurrency_key = k.key
+    ) FROM unnest(%(queues)s::text[], %(keys)s::text[], %(slots)s::bigint[])
+        AS k (queue, key, slots)
+    UNION ALL
+    SELECT lane.queue, lane.key, lane.slots, (
+        SELECT min(j.task) FROM {jobs} j
+        WHERE j.blocked = 'concurrency' AND j.queue = lane.queue AND j.concurrency_key = lane.key
+            AND j.task > lane.task
+    ) FROM lane WHERE lane.task IS NOT NULL
+),
+idle AS MATERIALIZED (
+    SELECT lane.* FROM lane WHERE lane.task IS NOT NULL AND lane.slots > (
+        SELECT count(*) FROM {jobs} j
+        WHERE j.state = 'running' AND j.concurrency_key IS NOT NULL
+            AND j.queue = lane.queue AND j.concurrency_key = lane.key
+    ) + (
+        SELECT count(*) FROM (
+            SELECT FROM {jobs} j
+            WHERE j.state = 'pending' AND j.ready AND j.concurrency_key IS NOT NULL
+                AND j.queue = lane.queue AND j.concurrency_key = lane.key AND j.task = lane.task
+            LIMIT lane.slots
+        ) AS spoken_for
+    )
 ),
 next AS MATERIALIZED (
     SELECT c.id FROM idle CROSS JOIN LATERAL (

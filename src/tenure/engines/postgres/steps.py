@@ -39,7 +39,7 @@ class Again(Exception):
 class Effects:
     """What an operation wrote, to be told once that has taken effect."""
 
-    __slots__ = ("changes", "freed", "hints", "now")
+    __slots__ = ("changes", "doubtful", "freed", "hints", "now")
 
     def __init__(self, now: int | None) -> None:
         self.now = now
@@ -50,6 +50,8 @@ class Effects:
         """Ids of running jobs whose holder should look at its lease."""
         self.freed: Counter[Key] = Counter()
         """How many slots of each key were freed."""
+        self.doubtful: set[Key] = set()
+        """Keys of which a slot was freed by somebody who may not have passed it on."""
 
     def leave(self, queue: str, key: str | None) -> None:
         """Note that an attempt ended in a limited queue, of a job with this concurrency key."""

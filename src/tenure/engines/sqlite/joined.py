@@ -67,7 +67,7 @@ class JoinedTransaction:
 
     def wake(self) -> None:
         """See `Joined.wake`. Does nothing while the transaction is open."""
-        if self._connection is not None and not self._connection.in_transaction:
+        if self._connection is not None and _over(self._connection):
             signals, self._signals = self._signals, []
             self._publish(signals)
 
@@ -117,6 +117,13 @@ class JoinedTransaction:
             )
         self._connection = connection
         return connection
+
+
+def _over(connection: sqlite3.Connection) -> bool:
+    try:
+        return not connection.in_transaction
+    except sqlite3.ProgrammingError:
+        return True  # it is closed
 
 
 def _blocking(connection: object) -> Caller:

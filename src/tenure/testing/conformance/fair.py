@@ -36,10 +36,10 @@ async def put(engine: Engine, *jobs: NewJob, now: int = NOW) -> None:
     assert all(answer.created for answer in await engine.insert(jobs, now=now))
 
 
-async def order(engine: Engine, *, now: int = NOW, **fields: object) -> list[str]:
+async def order(engine: Engine, *, now: int = NOW) -> list[str]:
     """The ids of all that are ready, in claim order, one claim at a time."""
     found: list[str] = []
-    while rows := await take(engine, 1, now=now, **fields):
+    while rows := await take(engine, 1, now=now):
         found += ids(rows)
     return found
 

@@ -94,12 +94,14 @@ async def _mixed(engine: Engine) -> None:
 async def _walk(engine: Engine, where: Filter, limit: int) -> list[str]:
     """The ids on all pages, in the order met."""
     met: list[str] = []
-    page = await engine.find(where, Page(limit))
-    met += ids(page)
-    while page.next is not None:
-        page = await engine.find(where, Page(limit, page.next))
+    before: str | None = None
+    while True:
+        page = await engine.find(where, Page(limit, before))
         assert len(page) <= limit
         met += ids(page)
+        if page.next is None:
+            break
+        before = page.next
     return met
 
 
@@ -161,6 +163,18 @@ class TestFind(Conformance):
         few = [new(n, queue="x", tags=("t",)) for n in (0, 1)]
         await engine.insert([*few, *(new(n) for n in range(2, SCAN_MAX + 5))], now=NOW)
         assert await _walk(engine, where, 100) == numbered(1, 0)
+
+    @pytest.mark.parametrize("where", [Filter(queues=("x",)), Filter(tags=("t",))])
+    async def test_a_job_at_the_end_of_what_one_call_looks_at_is_met(
+        self, engine: Engine, where: Filter
+    ) -> None:
+        """Wherever the end is: every job before and behind it is met, and once."""
+        around = range(SCAN_MAX - 2, SCAN_MAX + 3)
+        last = SCAN_MAX + 4
+        few = {last - n for n in around}
+        jobs = [new(n, queue="x", tags=("t",)) if n in few else new(n) for n in range(last + 1)]
+        await engine.insert(jobs, now=NOW)
+        assert await _walk(engine, where, 100) == numbered(*sorted(few, reverse=True))
 
     async def test_newest_first_by_id_not_by_insertion(self, engine: Engine) -> None:
         await put(engine, *(new(n) for n in (3, 1, 4, 2)))

@@ -122,8 +122,9 @@ class TestRequeue(Conformance):
         assert len(await take(engine, 3000, now=NOW + 1, owner=OTHER)) == 2500
 
     async def test_new_arguments_take_the_place_of_the_old(self, engine: Engine) -> None:
-        before = await finished(engine, payload=b'{"to":"ann"}')
+        before = await finished(engine, payload=b'{"to":"annabel"}')
         await engine.requeue([before.id], payload=b'{"to":"bob"}', now=NOW + 5)
+        assert (await stored(engine, 1)).payload_size == len(b'{"to":"bob"}')
         wanted = changed(before, **requeued_values(before, NOW + 5, b'{"to":"bob"}'))
         assert await stored(engine, 1) == wanted
         assert (await take_one(engine, now=NOW + 5)).payload == b'{"to":"bob"}'

@@ -13,7 +13,8 @@ from tenure.testing.conformance.firing import TestFire, TestOverlap
 from tenure.testing.conformance.history import TestEvents
 from tenure.testing.conformance.ids import TestIdentity
 from tenure.testing.conformance.insert import TestInsert
-from tenure.testing.conformance.limits import TestConcurrencyOfKeys, TestConcurrencyOfQueues
+from tenure.testing.conformance.limits import TestConcurrencyOfKeys
+from tenure.testing.conformance.limits_queue import TestConcurrencyOfQueues
 from tenure.testing.conformance.limits_rate import TestRateOfKeys, TestRateOfQueues
 from tenure.testing.conformance.lost_replies import TestLostReplies
 from tenure.testing.conformance.presence import TestPresence
