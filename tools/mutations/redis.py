@@ -143,7 +143,7 @@ _GROUPS = (
         (
             'call("HEXISTS", PREFIX .. "forever", key) == 1',
             "false",
-            f"{_TESTS}/test_joined.py::test_a_taken_key_leaves_the_job_out",
+            f"{_TESTS}/test_joined.py::test_a_key_that_is_reserved_for_ever_is_not_given_up",
         ),
         (
             'or row[STATE] == "running" or not row[UNTIL]',
@@ -157,12 +157,7 @@ _GROUPS = (
         (
             "if redis.sha1hex(look(question, now)) ~= digest then",
             "if false then",
-            "TestUniqueRaces::test_an_insert_against_the_end_of_the_holder",
-        ),
-        (
-            "if scarce then",
-            "if false then",
-            f"{_TESTS}/test_outages.py::test_a_full_server_takes_no_job_and_ends_all_that_it_has",
+            f"{_TESTS}/test_deciding.py::test_what_changed_meanwhile_is_read_again",
         ),
     ),
     changes_of(
@@ -176,7 +171,7 @@ _GROUPS = (
         (
             "    if number < EXACT and number > -EXACT then",
             "    if true then",
-            f"{_TESTS}/test_scripts.py::test_sums_and_comparisons_are_exact",
+            f"{_TESTS}/test_scripts.py::test_every_pair_of_corners_is_added",
         ),
         (
             "    local x, y = string.byte(a, i), string.byte(b, i)",

@@ -95,8 +95,6 @@ class Plan:
         self._changes: list[tuple[str, JobRow]] = []
         self._bereft: dict[str, None] = {}
         self.writes = 0
-        self.scarce = True
-        """Whether it has to be written even if the server's memory is used up."""
 
     @property
     def empty(self) -> bool:
@@ -141,7 +139,7 @@ class Plan:
 
     def arguments(self) -> list[Any]:
         rows = [to_kept(row) for row in self._rows.values()]
-        return [rows, self._hashes, *self.signals(), self.scarce]
+        return [rows, self._hashes, *self.signals()]
 
 
 async def decided(

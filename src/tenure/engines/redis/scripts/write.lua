@@ -2,21 +2,19 @@
 -- include: numbers base signals rows merge look
 --
 -- KEYS[1]: see base. ARGV[1]: the time that `look` answered.
--- ARGV[2]: {question, digest, rows, hashes, woken, done, cancelled, scarce}
+-- ARGV[2]: {question, digest, rows, hashes, woken, done, cancelled}
 --   rows: {id, values by place, body, result}, written whole in place of what is there, if anything
 --   hashes: {name of a hash, field, value}; value false removes the field
 --   woken: {queue = count}; done, cancelled: ids; see signals
---   scarce: to be written even if memory has run out
 -- Answers 1, or 0 if something changed since: then nothing was written.
+--
+-- The first write to a job that is there takes it out of an index, which needs no memory, so it is
+-- let through when that has run out (see base.begin_writing); a new job is refused as a whole.
 
 local now = tonumber(ARGV[1])
-local question, digest, rows, hashes, woken, done, cancelled, scarce =
-  unpack(cmsgpack.unpack(ARGV[2]), 1, 8)
+local question, digest, rows, hashes, woken, done, cancelled = unpack(cmsgpack.unpack(ARGV[2]), 1, 7)
 if redis.sha1hex(look(question, now)) ~= digest then
   return 0
-end
-if scarce then
-  begin_writing()
 end
 for _, item in ipairs(rows) do
   local id, row = item[1], item[2]
