@@ -32,3 +32,9 @@ def huey(folder: Path) -> Child:
     """huey on a SQLite file in this folder."""
     script = Path(__file__).with_name("huey_sqlite.py")
     return Child([str(_PYTHON), str(script), str(folder / "huey.db")])
+
+
+def on_redis(name: str, url: str) -> Child:
+    """huey or dramatiq on a server."""
+    script = Path(__file__).with_name("on_redis.py")
+    return Child([str(_PYTHON), str(script), name, url])
