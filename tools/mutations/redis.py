@@ -9,13 +9,13 @@ _GROUPS = (
         "engines/redis/scripts/claim.lua",
         "redis",
         (
-            "row[TOKEN] = is_less(token, now_text) and now_text or token",
-            "row[TOKEN] = now_text",
+            "return is_less(token, now_text) and now_text or token",
+            "return now_text",
             "TestIdentity::test_a_token_grows_though_time_goes_back",
         ),
         (
-            'local token = sum(row[TOKEN] or "0", "1")',
-            'local token = row[TOKEN] or "0"',
+            'local token = last and sum(last, "1") or "1"',
+            'local token = last or "1"',
             "TestLapsed::test_a_takeover_at_the_same_instant_draws_a_new_token",
         ),
         (
@@ -78,17 +78,17 @@ _GROUPS = (
         "engines/redis/scripts/settle.lua",
         "redis",
         (
-            'if (row[TOKEN] or "0") ~= token or (row[OWNER] or "") ~= owner then',
-            'if (row[OWNER] or "") ~= owner then',
+            'if (has_token or "0") ~= token or (has_owner or "") ~= owner then',
+            'if (has_owner or "") ~= owner then',
             "TestSettle::test_a_wrong_token_or_owner_is_refused",
         ),
         (
-            'if (row[TOKEN] or "0") ~= token or (row[OWNER] or "") ~= owner then',
-            'if (row[TOKEN] or "0") ~= token then',
+            'if (has_token or "0") ~= token or (has_owner or "") ~= owner then',
+            'if (has_token or "0") ~= token then',
             "TestSettle::test_a_wrong_token_or_owner_is_refused",
         ),
         (
-            "if row[STOP] and if_cancelled then",
+            "if stop and if_cancelled then",
             "if false then",
             "TestSettle::test_a_cancel_request_picks_the_other_branch",
         ),
@@ -107,17 +107,17 @@ _GROUPS = (
         "engines/redis/scripts/extend.lua",
         "redis",
         (
-            'if (row[TOKEN] or "0") ~= token or (row[OWNER] or "") ~= owner then',
-            'if (row[OWNER] or "") ~= owner then',
+            'if (has_token or "0") ~= token or (has_owner or "") ~= owner then',
+            'if (has_owner or "") ~= owner then',
             "TestExtend::test_a_wrong_token_or_owner_is_refused",
         ),
         (
-            "if tonumber(row[LEASE]) <= now then",
-            "if tonumber(row[LEASE]) < now then",
+            "if tonumber(lease) <= now then",
+            "if tonumber(lease) < now then",
             "TestExtend::test_a_lease_that_ran_out_is_lost_at_the_very_instant",
         ),
         (
-            'return row[STOP] and "stop" or "kept"',
+            'return stop and "stop" or "kept"',
             'return "kept"',
             "TestExtend::test_a_request_to_cancel_is_told",
         ),
