@@ -133,6 +133,20 @@ async def test_an_overdue_job_gives_its_key_up(engine: RedisEngine, look: redis.
     assert (answer.id, answer.created) == (new.id, False)
 
 
+async def test_a_key_that_is_reserved_for_ever_is_not_given_up(
+    engine: RedisEngine, look: redis.Redis
+):
+    old = make_job(unique_key="k", unique_until="forever", expires_in=5)
+    await engine.insert([old], now=100)
+    pipe = look.pipeline(transaction=True)
+    new = make_job(unique_key="k", unique_until="forever")
+    engine.join(pipe).insert([new], now=200)
+    pipe.execute()
+    before, none = await engine.get([old.id, new.id])
+    assert before is not None
+    assert (before.state, none) == (State.PENDING, None)
+
+
 async def test_a_running_job_keeps_its_key(engine: RedisEngine, look: redis.Redis):
     await engine.insert([make_job(unique_key="k", expires_in=5)], now=100)
     await engine.claim(Claim(owner="w", limit=1, lease=10**6), now=100)

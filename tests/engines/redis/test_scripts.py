@@ -31,6 +31,7 @@ CORNERS = sorted(
     {
         value + near
         for value in (
+            9 * 10**15 - 2,
             LOW,
             -(2**53),
             -(10**15),
@@ -46,6 +47,7 @@ CORNERS = sorted(
         if LOW <= value + near <= HIGH
     }
 )
+TEXTS = st.lists(st.sampled_from((0, 65, 97, 255)), max_size=5).map(bytes)
 NUMBERS = st.one_of(st.sampled_from(CORNERS), st.integers(LOW, HIGH))
 Calculate = Callable[..., Any]
 
@@ -81,7 +83,13 @@ def test_sums_and_comparisons_are_exact(calculate: Calculate, a: int, b: int):
         assert int(calculate("sum(ARGV[1], ARGV[2])", a, b)) == a + b
 
 
-@given(a=st.binary(max_size=12), b=st.binary(max_size=12))
+def test_every_pair_of_corners_is_added(calculate: Calculate):
+    for a, b in itertools.product(CORNERS[::2], CORNERS):
+        if LOW <= a + b <= HIGH:
+            assert int(calculate("sum(ARGV[1], ARGV[2])", a, b)) == a + b, (a, b)
+
+
+@given(a=TEXTS, b=TEXTS)
 def test_texts_are_compared_by_their_bytes(calculate: Calculate, a: bytes, b: bytes):
     assert calculate("is_before(ARGV[1], ARGV[2]) and 1 or 0", a, b) == int(a < b)
 

@@ -111,8 +111,6 @@ class Plan:
         self._left: Counter[str] = Counter()
         self._woken: list[str] = []
         self.writes = 0
-        self.scarce = True
-        """Whether it has to be written even if the server's memory is used up."""
 
     @property
     def empty(self) -> bool:
@@ -168,7 +166,7 @@ class Plan:
     def arguments(self) -> list[Any]:
         rows = [to_kept(row) for row in self._rows.values()]
         freed = [(queue, key, count) for (queue, key), count in self._freed.items()]
-        return [rows, self._hashes, *self.signals(), freed, dict(self._left), self.scarce]
+        return [rows, self._hashes, *self.signals(), freed, dict(self._left)]
 
 
 async def decided(

@@ -103,5 +103,4 @@ def planned(jobs: Sequence[NewJob], seen: Seen, plan: Plan) -> list[Inserted]:
         plan.put(row)
     for kept in found.reservations:
         plan.reserve(kept)
-    plan.scarce = False
     return found.answers

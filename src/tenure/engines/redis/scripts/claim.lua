@@ -172,32 +172,23 @@ local function named(state)
   end)
 end
 
--- Per key of a sorted set: what is to be taken out, or put in.
-local function append(lists, key, ...)
-  local list = lists[key]
-  if not list then
-    list = {}
-    lists[key] = list
-  end
-  for _, value in ipairs({...}) do
-    list[#list + 1] = value
-  end
-end
-
+-- Per key of a sorted set: what is to be taken out, and what is to be put in.
 local out, into, taken = {}, {}, {}
+
+-- A token greater than the last one, and not less than the time.
+local function next_token(last)
+  local token = last and sum(last, "1") or "1"
+  return is_less(token, now_text) and now_text or token
+end
 
 -- Give a job to the owner.
 local function take(id, row, member)
   local queue, lane = queue_of(row[LANE]), row[LANE]
-  local changes = {
-    "state", "running", "token", "", "owner", owner, "lease", lease_until, "claims", "",
-    "began", now_text,
-  }
   if row[STATE] == "running" then
     row[LAPSES] = text((tonumber(row[LAPSES]) or 0) + 1)
-    changes[#changes + 1], changes[#changes + 2] = "lapses", row[LAPSES]
     bereft[#bereft + 1] = id
     call("SREM", PREFIX .. "held:" .. row[OWNER], id)
+    call("HSET", job_key(id), "lapses", row[LAPSES])
   else
     append(out, "ready:" .. lane, member)
     append(out, "due:" .. queue, id)
@@ -216,12 +207,13 @@ local function take(id, row, member)
     call("HDEL", job_key(id), "key", "keep")
     row[KEY], row[KEEP] = false, false
   end
-  local token = sum(row[TOKEN] or "0", "1")
-  row[TOKEN] = is_less(token, now_text) and now_text or token
-  row[CLAIMS] = text((tonumber(row[CLAIMS]) or 0) + 1)
+  row[TOKEN] = next_token(row[TOKEN])
+  row[CLAIMS] = row[CLAIMS] and text(tonumber(row[CLAIMS]) + 1) or "1"
   row[STATE], row[OWNER], row[LEASE], row[BEGAN] = "running", owner, lease_until, now_text
-  changes[4], changes[10] = row[TOKEN], row[CLAIMS]
-  call("HSET", job_key(id), unpack(changes))
+  call(
+    "HSET", job_key(id), "state", "running", "token", row[TOKEN], "owner", owner,
+    "lease", lease_until, "claims", row[CLAIMS], "began", now_text
+  )
   append(into, lane, lease_until, id)
   taken[#taken + 1] = id
   promoted[id] = nil

@@ -13,17 +13,18 @@ local now = clock()
 local answers, wrote = {}, false
 
 local function extended(id, token, owner, length, progress)
-  local row = call("HMGET", job_key(id), unpack(FIELDS))
-  if not row[STATE] then
+  local state, lane, has_token, has_owner, stop, lease =
+    unpack(call("HMGET", job_key(id), "state", "lane", "token", "owner", "stop", "lease"), 1, 6)
+  if not state then
     return "gone"
   end
-  if (row[TOKEN] or "0") ~= token or (row[OWNER] or "") ~= owner then
+  if (has_token or "0") ~= token or (has_owner or "") ~= owner then
     return "taken"
   end
-  if row[STATE] ~= "running" then
+  if state ~= "running" then
     return "settled"
   end
-  if tonumber(row[LEASE]) <= now then
+  if tonumber(lease) <= now then
     return "lapsed"
   end
   if not wrote then
@@ -31,13 +32,13 @@ local function extended(id, token, owner, length, progress)
     wrote = true
   end
   local lease_until = text(now + length)
-  call("ZADD", PREFIX .. "leases:" .. row[LANE], lease_until, id)
+  call("ZADD", PREFIX .. "leases:" .. lane, lease_until, id)
   if progress then
     call("HSET", job_key(id), "lease", lease_until, "prog", progress)
   else
     call("HSET", job_key(id), "lease", lease_until)
   end
-  return row[STOP] and "stop" or "kept"
+  return stop and "stop" or "kept"
 end
 
 for i, beat in ipairs(cmsgpack.unpack(ARGV[2])) do

@@ -14,43 +14,37 @@ local now_text = text(now)
 local out, done, answers, woken, ended, wrote = {}, {}, {}, {}, {}, false
 local freed, left = {}, {}
 
-local function append(lists, key, ...)
-  local list = lists[key]
-  if not list then
-    list = {}
-    lists[key] = list
-  end
-  for _, value in ipairs({...}) do
-    list[#list + 1] = value
-  end
-end
-
 local function settled(id, token, owner, next, if_cancelled)
-  local row = call("HMGET", job_key(id), unpack(FIELDS))
-  local state = row[STATE]
+  local job = job_key(id)
+  local state, lane, has_token, has_owner, stop, key, sched, slot = unpack(
+    call("HMGET", job, "state", "lane", "token", "owner", "stop", "key", "sched", "ckey"), 1, 8
+  )
   if not state then
     return {"lost", false, 0}
   end
-  if (row[TOKEN] or "0") ~= token or (row[OWNER] or "") ~= owner then
+  if (has_token or "0") ~= token or (has_owner or "") ~= owner then
     return {"lost", shown(state), 0}
   end
   if state ~= "running" then
     return {"already", shown(state), 0}
   end
   local branch, number = next, 1
-  if row[STOP] and if_cancelled then
+  if stop and if_cancelled then
     branch, number = if_cancelled, 2
   end
   if not wrote then
     begin_writing()
     wrote = true
   end
-  local lane = row[LANE]
   local queue = queue_of(lane)
   local fields = branch[4]
-  note_freed(freed, row)
+  local held = slot and {[LANE] = lane, [CKEY] = slot}
+  if held then
+    note_freed(freed, held)
+  end
   left[queue] = (left[queue] or 0) + 1
   if branch[1] == "pending" then
+    local row = call("HMGET", job, unpack(FIELDS))
     leave(id, row)
     local at = sum(now_text, branch[2])
     if is_less(LAST_INSTANT, at) then
@@ -63,12 +57,12 @@ local function settled(id, token, owner, next, if_cancelled)
       fields[#fields + 1], fields[#fields + 2] = "rank", row[RANK]
     elseif row[RANK] then
       row[RANK] = false  -- its turn is over
-      call("HDEL", job_key(id), "rank")
+      call("HDEL", job, "rank")
     end
     fields[#fields + 1], fields[#fields + 2] = "state", row[STATE]
     fields[#fields + 1], fields[#fields + 2] = "at", at
-    call("HDEL", job_key(id), "lease", "result")
-    call("HSET", job_key(id), unpack(fields))
+    call("HDEL", job, "lease", "result")
+    call("HSET", job, unpack(fields))
     enter(id, row)
     woken[queue] = (woken[queue] or 0) + 1
     return {"applied", "pending", number}
@@ -78,18 +72,18 @@ local function settled(id, token, owner, next, if_cancelled)
   if branch[3] then
     fields[#fields + 1], fields[#fields + 2] = "result", branch[3]
   end
-  call("HSET", job_key(id), unpack(fields))
+  call("HSET", job, unpack(fields))
   append(out, "leases:" .. lane, id)
   append(done, "done:" .. branch[1] .. ":" .. queue, now_text, id)
-  append(ended, row[OWNER], id)
-  if row[CKEY] then
-    call("SREM", slots_key(row), id)
+  append(ended, owner, id)
+  if held then
+    call("SREM", slots_key(held), id)
   end
-  if row[KEY] and call("HGET", PREFIX .. "unique", row[KEY]) == id then
-    call("HDEL", PREFIX .. "unique", row[KEY])
+  if key and call("HGET", PREFIX .. "unique", key) == id then
+    call("HDEL", PREFIX .. "unique", key)
   end
-  if row[SCHED] then
-    call("SREM", PREFIX .. "living:" .. row[SCHED], id)
+  if sched then
+    call("SREM", PREFIX .. "living:" .. sched, id)
   end
   return {"applied", branch[1], number}
 end

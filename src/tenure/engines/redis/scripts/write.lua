@@ -2,22 +2,21 @@
 -- include: numbers base signals rows limits merge look
 --
 -- KEYS[1]: see base. ARGV[1]: the time that `look` answered.
--- ARGV[2]: {question, digest, rows, hashes, woken, done, cancelled, freed, left, scarce}
+-- ARGV[2]: {question, digest, rows, hashes, woken, done, cancelled, freed, left}
 --   rows: {id, values by place, body, result}, written whole in place of what is there, if anything
 --   hashes: {name of a hash, field, value}; value false removes the field
 --   woken: {queue = count}; done, cancelled: ids; see signals
 --   freed: {queue, key, how many slots}; left: {queue = how many jobs ended}; see limits
---   scarce: to be written even if memory has run out
 -- Answers 1, or 0 if something changed since: then nothing was written.
+--
+-- The first write to a job that is there takes it out of an index, which needs no memory, so it is
+-- let through when that has run out (see base.begin_writing); a new job is refused as a whole.
 
 local now = tonumber(ARGV[1])
-local question, digest, rows, hashes, woken, done, cancelled, freed, left, scarce =
-  unpack(cmsgpack.unpack(ARGV[2]), 1, 10)
+local question, digest, rows, hashes, woken, done, cancelled, freed, left =
+  unpack(cmsgpack.unpack(ARGV[2]), 1, 9)
 if redis.sha1hex(look(question, now)) ~= digest then
   return 0
-end
-if scarce then
-  begin_writing()
 end
 for _, item in ipairs(rows) do
   local id, row = item[1], item[2]

@@ -23,9 +23,29 @@ local function lane_of(queue, task)
   return #queue .. ":" .. queue .. task
 end
 
+local queues_of_lanes = {}
+
 local function queue_of(lane)
-  local colon = string.find(lane, ":", 1, true)
-  return string.sub(lane, colon + 1, colon + tonumber(string.sub(lane, 1, colon - 1)))
+  local queue = queues_of_lanes[lane]
+  if not queue then
+    local colon = string.find(lane, ":", 1, true)
+    queue = string.sub(lane, colon + 1, colon + tonumber(string.sub(lane, 1, colon - 1)))
+    queues_of_lanes[lane] = queue
+  end
+  return queue
+end
+
+-- Add one or two values to the list of a name.
+local function append(lists, name, first, second)
+  local list = lists[name]
+  if not list then
+    list = {}
+    lists[name] = list
+  end
+  list[#list + 1] = first
+  if second then
+    list[#list + 1] = second
+  end
 end
 
 -- What becomes of a command that takes many values: at most 1,000 of them at once.

@@ -5,6 +5,10 @@
 local WANTED = {unpack(FIELDS)}
 WANTED[#FIELDS + 1], WANTED[#FIELDS + 2] = "body", "result"
 local BODY, RESULT = #FIELDS + 1, #FIELDS + 2
+local places, nothing = {}, {}
+for i = 1, #WANTED do
+  places[WANTED[i]], nothing[i] = i, false
+end
 
 local function job_key(id)
   return PREFIX .. "job:" .. id
@@ -12,9 +16,16 @@ end
 
 -- The row's values, by place; nil if there is none.
 local function load(id)
-  local row = call("HMGET", job_key(id), unpack(WANTED))
-  if not row[STATE] then
+  local found = call("HGETALL", job_key(id))
+  if #found == 0 then
     return nil
+  end
+  local row = {unpack(nothing)}
+  for i = 1, #found, 2 do
+    local at = places[found[i]]
+    if at then  -- else it is of a newer version
+      row[at] = found[i + 1]
+    end
   end
   return row
 end
