@@ -330,7 +330,9 @@ class RedisEngine:
                 f"do not survive a fork: open it after forking"
             )
         if not self._handle.loop.is_running():
-            # What was on that loop ended with it; a new connection is made when it is needed.
+            # A new connection is made here when it is needed; the old one is closed there, if that
+            # loop ever goes on.
+            self._handle.leave()
             self._handle = Handle(self._place, self._hub)
         return self._handle
 

@@ -32,6 +32,7 @@ class Handle:
         self.loop = asyncio.get_running_loop()
         self.link = Link(place)
         self.ear = Ear(self.link, hub)
+        self._closing: asyncio.Task[None] | None = None
         self.inserts: Flow[NewJob, Inserted] = Flow(self._insert)
         self.extends: Flow[Beat, Extension] = Flow(self._extend)
         self.settles: Flow[Settlement, Settled] = Flow(self._settle)
@@ -50,6 +51,16 @@ class Handle:
             place = self.link.place
             text = f"{name}: {place.shown} did not answer within {place.timeout:g} s"
             answer.set_exception(EngineUnavailable(text))
+
+    def leave(self) -> None:
+        """Have this closed by its own loop, if that runs once more."""
+        try:
+            self.loop.call_soon_threadsafe(self._begin_close)
+        except RuntimeError:
+            pass  # it is closed, and with it what was on it
+
+    def _begin_close(self) -> None:
+        self._closing = self.loop.create_task(self.close())
 
     async def close(self) -> None:
         """End what is under way, within the deadline, and let go of the connections."""
