@@ -61,8 +61,8 @@ class JobHandle(Generic[R]):
     def created(self) -> bool:
         """False when it was there already: another job has the unique key, and this is its handle.
 
-        Raises `ConfigurationError` where that is not known: of a job that was enqueued in a pipeline
-        of Redis, which does nothing before it is executed.
+        Raises `ConfigurationError` where that is not known: of a job that was enqueued in a
+        pipeline of Redis, which does nothing before it is executed.
         """
         if self._created is None:
             raise ConfigurationError(

@@ -11,7 +11,6 @@ from tools.mutations.memory import MEMORY
 from tools.mutations.operations import OPERATIONS
 from tools.mutations.postgres import POSTGRES
 from tools.mutations.redis import REDIS
-from tools.mutations.redis import REDIS
 from tools.mutations.schedules import SCHEDULES
 from tools.mutations.sqlite import SQLITE
 from tools.mutations.suite import SUITE
