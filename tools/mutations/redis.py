@@ -44,12 +44,12 @@ _GROUPS = (
             "TestClaim::test_ids_of_other_queues_or_names_are_not_claimed",
         ),
         (
-            'if call("SISMEMBER", PREFIX .. "paused", queue) == 0 then',
+            "if not (given and given.paused) then",
             "if true then",
             "TestPaused::test_a_paused_queue_gives_nothing_until_it_goes_on",
         ),
         (
-            "room[queue] = rest - 1",
+            "room[queue] = rest and rest - 1",
             "room[queue] = rest",
             "TestRoom::test_a_queue_gives_no_more_than_there_is_room_for",
         ),
@@ -183,7 +183,7 @@ _GROUPS = (
         "engines/redis/scripts/parts/rows.lua",
         "redis",
         (
-            'call("SREM", PREFIX .. "lanes:" .. queue, lane)',
+            'call("SREM", PREFIX .. "lanes:" .. queue_of(row[LANE]), row[LANE])',
             "",
             f"{_TESTS}/test_keys.py::test_nothing_is_left_behind",
         ),

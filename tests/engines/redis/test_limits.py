@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from tenure.core import limits
 from tenure.core.durations import SECOND
 from tenure.core.fleet import QueueChange
+from tenure.core.job import RANK_STEP
 from tenure.core.limits import NO_LIMITS, Blocked, Limits, Rate
-from tenure.core.outcomes import Completed
+from tenure.core.outcomes import Completed, Errored
+from tenure.core.reports import JobError
 from tenure.core.rules import decide
 from tenure.core.states import State
 from tenure.engines.protocol import Claim
@@ -152,6 +154,30 @@ async def test_a_holder_that_another_took_back_is_left_alone(
 
     monkeypatch.setattr("tenure.engines.redis.claiming.take_back", overtaken)
     assert await engine.claim(claim(tasks=("t",)), now=later) == []
+
+
+@pytest.mark.anyio
+async def test_a_holder_that_the_claim_does_not_name_gives_way(engine: RedisEngine):
+    await engine.configure(QueueChange("default", limits=Limits(key_concurrency=1)))
+    lost, wanted = make_job(concurrency_key="k"), make_job(concurrency_key="k")
+    await engine.insert([lost], now=NOW)
+    await engine.insert([wanted], now=NOW)
+    assert len(await engine.claim(claim(), now=NOW)) == 1
+    later = NOW + LEASE
+    rows = []
+    for _ in range(2):  # the first may only free the slot
+        rows += await engine.claim(claim(owner="v", ids=(wanted.id,)), now=later)
+    assert [row.id for row in rows] == [wanted.id]
+
+
+@pytest.mark.anyio
+async def test_a_turn_is_over_when_a_job_comes_back_at_once(engine: RedisEngine):
+    await engine.insert([make_job(fair_key="f", max_attempts=2) for _ in range(2)], now=NOW)
+    row = (await engine.claim(claim(), now=NOW))[1]
+    assert row.rank == NOW + RANK_STEP
+    again = Errored(JobError(kind="E", message="boom"), after=0)
+    await engine.settle([decide(row, again, now=NOW + 1)], now=NOW + 1)
+    assert [back.rank for back in await engine.claim(claim(), now=NOW + 1)] == [NOW + 1]
 
 
 @pytest.mark.anyio
