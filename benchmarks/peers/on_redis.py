@@ -1,8 +1,8 @@
 """Other queues on Redis, by command. Runs in the peers' environment: needs nothing of ours.
 
 `enqueue SECONDS` enqueues one by one; `drain JOBS WORKERS` lets one process with so many threads
-run jobs. Both answer [count, seconds, CPU seconds]. huey takes a job out before it runs it, so a crash
-loses it; dramatiq keeps it until it has run.
+run jobs. Both answer [count, seconds, CPU seconds]. huey takes a job out before it runs it, so a
+crash loses it; dramatiq keeps it until it has run.
 """
 
 from __future__ import annotations
