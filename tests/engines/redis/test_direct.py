@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,7 +14,7 @@ from tenure.core.query import Filter, Page
 from tenure.engines.optional import Direct, direct_of
 from tenure.engines.protocol import Signal, Topic
 from tenure.engines.redis import RedisEngine, place_of
-from tenure.errors import DuplicateJob, EngineUnavailable, PayloadError
+from tenure.errors import DuplicateJob, EngineUnavailable, PayloadError, SchemaError
 from tests.engines.redis.conftest import make_job
 from tests.servers.proxy import Proxy
 from tests.servers.valkey import ValkeyServer
@@ -65,6 +67,36 @@ async def test_threads_do_not_wait_for_one_another(direct: Direct, engine: Redis
         answers = list(pool.map(lambda n: direct.insert([make_job(id=str(n))]), range(200)))
     assert all(answer.created for [answer] in answers)
     assert len(await engine.find(Filter(), Page(1000))) == 200
+
+
+def test_an_interrupted_call_leaves_no_answer_for_the_next(valkey_server, valkey_store):
+    with Proxy(valkey_server.port) as proxy:
+        direct = RedisEngine(place_of(proxy.through(valkey_store))).direct()
+        direct.insert([make_job()])
+        proxy.stall()
+
+        def interrupted(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        before = signal.signal(signal.SIGUSR1, interrupted)
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                direct.insert([make_job(), make_job()])
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+        proxy.flow()
+        assert len(direct.insert([make_job()])) == 1
+        direct.close()
+
+
+def test_a_store_of_a_newer_library_is_refused_each_time(valkey_store, look):
+    place = place_of(valkey_store)
+    look.hset(f"{place.prefix}meta", mapping={"version": "9", "min_library": "2"})
+    direct = RedisEngine(place).direct()
+    for _ in range(2):
+        with pytest.raises(SchemaError):
+            direct.insert([make_job()])
 
 
 def test_a_forgotten_script_is_told_again(direct: Direct, look: redis.Redis):

@@ -90,6 +90,20 @@ async def test_who_died_is_passed_over(valkey_store: str, look: redis.Redis):
         assert look.exists(f"{place.prefix}ears:default") == 0
 
 
+async def test_messages_of_somebody_else_do_no_harm(valkey_store: str, look: redis.Redis):
+    place = place_of(valkey_store)
+    async with RedisEngine(place) as engine, engine.listen(set(Topic)) as listener:
+        for channel in ("any", "done", "cancel", "queue"):
+            for data in (b"\xff\xfe", b"", b"\x93\x01"):
+                look.publish(f"{place.prefix}!{channel}", data)
+        await engine.insert([make_job(), make_job()])
+        heard: set[Signal] = set()
+        while NEWS not in heard:
+            more = await listener.wait(10)
+            assert more
+            heard |= more
+
+
 async def test_listeners_of_a_handle_share_one_connection(valkey_store: str, look: redis.Redis):
     def subscribed() -> int:
         return sum(int(c["sub"]) > 0 for c in look.client_list())

@@ -180,11 +180,16 @@ class _BlockingLink:
         self._drop()
 
     async def _once(self, command: bytes) -> Any:
-        if self._connection is None:
-            self._connection = await self._dialler.dial(self.place.timeout)
-            await opening.make(self)
-        await self._connection.send_packed_command([command], check_health=False)
-        return await self._connection.read_response(disconnect_on_error=False)
+        try:
+            if self._connection is None:
+                self._connection = await self._dialler.dial(self.place.timeout)
+                await opening.make(self)
+            await self._connection.send_packed_command([command], check_health=False)
+            return await self._connection.read_response(disconnect_on_error=False)
+        except BaseException as error:
+            if not is_reply(error):  # an answer may still be on its way: not for the next command
+                self._drop()
+            raise
 
     def _drop(self) -> None:
         connection, self._connection = self._connection, None

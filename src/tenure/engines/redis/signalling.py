@@ -9,6 +9,7 @@ import secrets
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import msgspec
 from redis import exceptions
@@ -160,10 +161,16 @@ class Ear:
             checking.cancel()
             await asyncio.wait({checking})
 
-    def _take(self, message: list[bytes]) -> None:
+    def _take(self, message: Any) -> None:
+        if not isinstance(message, list):
+            return  # the answer to a PING after the last channel was left
         kind, name = message[0], message[1].decode()
         if kind == b"message":
-            self._hub.publish(self._signals(name[len(self._prefix) + 1 :], message[2]))
+            try:
+                signals = self._signals(name[len(self._prefix) + 1 :], message[2])
+            except (ValueError, msgspec.MsgspecError):  # somebody else wrote this
+                signals = [Signal(Topic.ANY)]
+            self._hub.publish(signals)
         elif kind == b"subscribe" and name in self._heard:
             self._heard[name].set()
 

@@ -2,13 +2,8 @@
 -- an insert fixed, and `result`. Body and result are msgpack that Lua only passes on. The names of
 -- the fields (FIELDS, and their places STATE, LANE, ...) come from rows.py. Needs base, numbers.
 
-local WANTED = {unpack(FIELDS)}
-WANTED[#FIELDS + 1], WANTED[#FIELDS + 2] = "body", "result"
 local BODY, RESULT = #FIELDS + 1, #FIELDS + 2
-local places, nothing = {}, {}
-for i = 1, #WANTED do
-  places[WANTED[i]], nothing[i] = i, false
-end
+local places, nothing  -- made when a row is read: not every call does
 
 local function job_key(id)
   return PREFIX .. "job:" .. id
@@ -19,6 +14,15 @@ local function load(id)
   local found = call("HGETALL", job_key(id))
   if #found == 0 then
     return nil
+  end
+  if not places then
+    places, nothing = {body = BODY, result = RESULT}, {}
+    for i = 1, #FIELDS do
+      places[FIELDS[i]] = i
+    end
+    for i = 1, RESULT do
+      nothing[i] = false
+    end
   end
   local row = {unpack(nothing)}
   for i = 1, #found, 2 do
@@ -217,11 +221,11 @@ end
 
 -- Write a whole row, given by place; what is false is left out.
 local function write(id, row)
-  local values = {}
-  for i = 1, #WANTED do
+  local values, n = {}, 0
+  for i = 1, RESULT do
     if row[i] then
-      values[#values + 1] = WANTED[i]
-      values[#values + 1] = row[i]
+      values[n + 1], values[n + 2] = FIELDS[i] or (i == BODY and "body" or "result"), row[i]
+      n = n + 2
     end
   end
   call("HSET", job_key(id), unpack(values))
