@@ -46,7 +46,7 @@ def _limited(url: str, count: int) -> Sample:
         async with work.opened(url) as ours:
             await ours.jobs.queues.limit("default", key_concurrency=1)
             ours.noop = ours.noop.options(concurrency_key=lambda i: f"key-{i % _KEYS}")
-            return await ours.drain(count)
+            return await ours.drain(count, float)
 
     return asyncio.run(run())
 
@@ -55,6 +55,6 @@ def _shared(url: str, count: int) -> Sample:
     async def run() -> Sample:
         async with work.opened(url) as ours:
             ours.noop = ours.noop.options(fair_key=lambda i: f"tenant-{i % _TENANTS}")
-            return await ours.drain(count)
+            return await ours.drain(count, float)
 
     return asyncio.run(run())

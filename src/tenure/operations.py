@@ -67,9 +67,9 @@ async def cancel_matching(
     async for page in pages(engine, where):
         if dry_run:
             result = result.and_then(_would_cancel(page, force=force))
-        else:
+        elif page:
             ids = [row.id for row in page]
-            result = result.and_then(await engine.cancel(ids, force=force) if ids else result)
+            result = result.and_then(await engine.cancel(ids, force=force))
     return result
 
 

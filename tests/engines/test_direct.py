@@ -34,7 +34,7 @@ def directly(engine: Engine) -> Engine:
     return engine
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=[pytest.param("sqlite", marks=pytest.mark.soak), "postgres"])
 async def open_engine(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[OpenEngine]:
     handle = ENGINES[request.param](tmp_path, request)
     async with AsyncExitStack() as stack:

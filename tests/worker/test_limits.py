@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -33,7 +34,7 @@ async def test_a_worker_that_sleeps_wakes_when_a_slot_is_free(house: House, limi
     await limit(house, limits)
     task = house.task(body)
     ids = [await house.put(task, concurrency_key="k") for _ in range(4)]
-    idle = {"concurrency": 4, "poll_max": NEVER}
+    idle: dict[str, Any] = {"concurrency": 4, "poll_max": NEVER}
     async with house.working(**idle) as one, house.working(**idle) as two:
         await gate.reached()
         await dormant(one)

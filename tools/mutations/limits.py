@@ -138,7 +138,7 @@ _POSTGRES = (
         "engines/postgres/limiting.py",
         "postgres",
         (
-            "    yield from lock({queue for queue, _ in freed})\n",
+            '    yield Ask("lock_loosely", {"queues": Texts({queue for queue, _ in freed})})\n',
             "",
             f"{_RACES}::test_no_wake_up_is_lost_between_a_claim_and_an_end",
         ),
@@ -165,8 +165,8 @@ _POSTGRES = (
         "engines/postgres/statements.sql",
         "postgres",
         (
-            "AND limits IS NOT NULL ORDER BY queue FOR NO KEY UPDATE;",
-            "AND limits IS NOT NULL ORDER BY queue;",
+            "ORDER BY queue FOR NO KEY UPDATE;\n\n-- name: lock_loosely",
+            "ORDER BY queue;\n\n-- name: lock_loosely",
             "tests/engines/postgres/test_limits.py::test_claims_at_once_never_count_a_slot_twice",
         ),
     )

@@ -126,6 +126,15 @@ OPERATIONS = (
         ),
     )
     + changes_of(
+        "operating.py",
+        "",
+        (
+            "self._ticker(engine) if self.tasks.names else None",
+            "self._ticker(engine)",
+            f"{_MAINTENANCE}test_a_store_that_is_only_looked_at_fires_nothing",
+        ),
+    )
+    + changes_of(
         "running.py",
         "",
         (
@@ -186,6 +195,16 @@ OPERATIONS = (
             "                if starts > limit:\n                    worker.stop()",
             "                if starts > limit:\n                    pass",
             f"{_KIT}test_a_job_that_enqueues_itself_ends_the_drain",
+        ),
+        (
+            "        await self._tick(engine)  # a schedule may have waited",
+            "        pass  # a schedule may have waited",
+            f"{_KIT}test_a_schedule_that_waits_for_the_end_of_its_job_goes_on",
+        ),
+        (
+            "await engine.schedules() if s.next_at and not s.paused]",
+            "await engine.schedules() if False]",
+            f"{_KIT}test_recurring_jobs_come_at_their_times",
         ),
         (
             "return min(instant for instant in instants if instant > now)",

@@ -6,8 +6,19 @@ attempt (a settlement, a sweep, a cancel by force) frees its slot in the same wr
 
 A limit of a whole queue is room that a claim has for the queue. A limit of keys blocks jobs: a due
 job that meets its limit in a claim is no longer ready, so no later claim walks past it, until a
-slot of its key is freed or the rate of its key allows one more. What each engine must do about it
-is told by `tenure.engines.protocol`.
+slot of its key is freed or the rate of its key allows one more. It keeps its rank; `blocked` says
+why it is not ready.
+
+What an engine owes, beside what `engines.protocol` says of claims:
+
+- No two claims count the same free slot: those of one limited queue take turns, and count running
+  rows after their turn began.
+- A slot of a key is freed by whatever writes a row such that `frees` names the key. For each slot
+  freed, the operation's last act is to make ready the first blocked job (`rank, id`) of each task
+  of that key. It must not miss a job that a claim blocks at this moment, nor one whose blocker was
+  settled in a transaction of the caller; where a process may die in between, `sweep` makes up for
+  it.
+- The end of an attempt in a limited queue signals QUEUE.
 
 A rate is kept as a theoretical arrival time (GCRA): the instant at which as many starts as there
 were would be over if they came one interval apart.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -282,7 +283,7 @@ def test_a_claim_costs_the_same_beside_many_blocked_jobs(connection: sqlite3.Con
     do(connection, lambda tx: fleet.configure(tx, QueueChange("q", limits=limits)))
     claim = Claim(owner="w", limit=5, lease=HOUR, queues=("q",), tasks=("t",))
 
-    def jobs(count: int, priority: int = 0, **keys: str) -> list[NewJob]:
+    def jobs(count: int, priority: int = 0, **keys: Any) -> list[NewJob]:
         return [
             NewJob(id=new_id(), task="t", queue="q", priority=priority, **keys)
             for _ in range(count)

@@ -82,6 +82,9 @@ class Handle:
                 await self._mouth.drained()
         except TimeoutError:
             pass
+        except BaseException:  # the caller does not wait, and nobody else will come
+            self._pool.shut()
+            raise
         await self._ear.close()
         await self._pool.close()
 

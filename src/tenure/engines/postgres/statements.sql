@@ -773,10 +773,32 @@ WHERE queue = ANY(%(queues)s::text[]) AND limits IS NOT NULL ORDER BY queue;
 -- The limits of all queues that have any.
 SELECT queue, limits FROM {queues} WHERE limits IS NOT NULL ORDER BY queue;
 
--- name: lock_limits
--- The limits of those of these queues that have any. Claims of them take turns here.
-SELECT queue, limits FROM {queues}
-WHERE queue = ANY(%(queues)s::text[]) AND limits IS NOT NULL ORDER BY queue FOR NO KEY UPDATE;
+-- name: lock_special
+-- Those of these queues that are paused or limited, and how. Claims of them take turns here.
+SELECT queue, paused, limits FROM {queues}
+WHERE queue = ANY(%(queues)s::text[]) AND (paused OR limits IS NOT NULL)
+ORDER BY queue FOR NO KEY UPDATE;
+
+-- name: lock_loosely
+-- The same for a step that a sweep makes up for, so that nobody waits for the disk at its end.
+SELECT set_config('synchronous_commit', 'off', true) FROM {queues}
+WHERE queue = ANY(%(queues)s::text[]) AND (paused OR limits IS NOT NULL)
+ORDER BY queue FOR NO KEY UPDATE;
+
+-- name: chores
+-- Whether a job of these queues has to be promoted, and whether one has to expire.
+WITH clock AS MATERIALIZED (SELECT {now} AS now)
+SELECT EXISTS (
+    SELECT FROM unnest(%(queues)s::text[]) AS q (queue), clock WHERE clock.now >= (
+        SELECT min(j.available_at) FROM {jobs} j
+        WHERE j.state = 'pending' AND NOT j.ready AND j.blocked IS NULL AND j.queue = q.queue
+    )
+), EXISTS (
+    SELECT FROM unnest(%(queues)s::text[]) AS q (queue), clock WHERE clock.now >= (
+        SELECT min(j.expires_at) FROM {jobs} j
+        WHERE j.state = 'pending' AND j.expires_at IS NOT NULL AND j.queue = q.queue
+    )
+);
 
 -- name: running_in_queues
 -- How many jobs of these queues run.
@@ -1028,10 +1050,6 @@ UPDATE {rates} SET wake_at = NULL WHERE queue = %(queue)s::text AND wake_at IS N
 -- name: forget_rates
 -- Remove what says no more than a rate that is not kept, see tenure.core.limits.is_over.
 DELETE FROM {rates} WHERE wake_at IS NULL AND arrival <= {now};
-
--- name: paused_queues
--- The queues whose jobs are not to be claimed.
-SELECT queue FROM {queues} WHERE paused;
 
 -- name: forget_workers
 -- Remove workers whose word no longer holds, but for this one.

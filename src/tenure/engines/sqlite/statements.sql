@@ -176,18 +176,18 @@ ORDER BY rank, id LIMIT :limit;
 -- As `ready_in_lane`, with the keys that limits ask for.
 SELECT rank, id, :queue, concurrency_key, rate_key FROM (
     SELECT rank, id, concurrency_key, rate_key, expires_at FROM jobs INDEXED BY jobs_ready
-    WHERE state = 'pending' AND ready = 1 AND queue = :queue AND task = :task
-    ORDER BY rank, id LIMIT :reach
-) WHERE expires_at IS NULL OR expires_at > :now
-LIMIT :limit;
+    WHERE queue = :queue AND task = :task AND state = 'pending' AND ready = 1
+    ORDER BY rank, id
+    LIMIT :reach
+) AS lane WHERE coalesce(expires_at > :now, 1) LIMIT :limit;
 
 -- name: limited_by_id
 -- As `ready_by_id`, with the keys that limits ask for.
 SELECT rank, id, queue, concurrency_key, rate_key FROM jobs
-WHERE id IN (SELECT value FROM json_each(:ids))
-    AND +state = 'pending' AND +ready = 1 AND (expires_at IS NULL OR +expires_at > :now)
+WHERE +state = 'pending' AND +ready = 1 AND coalesce(expires_at > :now, 1)
+    AND id IN (SELECT value FROM json_each(:ids))
     AND +queue IN (SELECT value FROM json_each(:queues))
-    AND (:tasks IS NULL OR +task IN (SELECT value FROM json_each(:tasks)))
+    AND (+task IN (SELECT value FROM json_each(:tasks)) OR :tasks IS NULL)
 ORDER BY rank, id;
 
 -- name: running_in_queue
