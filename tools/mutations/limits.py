@@ -193,7 +193,7 @@ _REDIS = (
             f"{_KEYS}::test_a_claim_walks_past_a_bounded_number",
         ),
         (
-            "given.concurrency - running_in(queue)",
+            "given.concurrency - flow.running_in(queue)",
             "given.concurrency",
             "TestConcurrencyOfQueues::test_no_more_run_than_may",
         ),
@@ -203,12 +203,12 @@ _REDIS = (
             "TestRateOfKeys::test_who_waits_for_the_rate_leaves_the_slot_to_others",
         ),
         (
-            "cell.wake = next_start(cell.rate, cell.arrival, now_text)",
+            "cell.wake = flow.next_start(cell.rate, cell.arrival, now_text)",
             "",
             "TestRateOfKeys::test_blocked_ones_are_looked_at_when_it_is_time",
         ),
         (
-            'keep_cell(queue, "", before, arrival, before.wake)',
+            'flow.keep_cell(queue, "", before, arrival, before.wake)',
             "",
             "TestRateOfQueues::test_one_starts_at_a_time_an_interval_apart",
         ),
@@ -260,7 +260,7 @@ _REDIS = (
             "TestFairShare::test_once_nobody_waits_it_begins_anew",
         ),
         (
-            "local strangers = arms.slots and others() or {}",
+            "local strangers = gates and arms.slots and others() or {}",
             "local strangers = {}",
             f"{_KEYS}::test_a_lapsed_holder_gives_way_in_the_claim",
         ),
@@ -293,7 +293,7 @@ _REDIS = (
         "engines/redis/scripts/unblock.lua",
         "redis",
         (
-            "keep_cell(queue, key, cell, cell.arrival, nil)",
+            "flow().keep_cell(queue, key, cell, cell.arrival, nil)",
             "",
             f"{_SCRIPTS}::test_a_sweep_does_what_a_killed_change_of_limits_has_left",
         ),

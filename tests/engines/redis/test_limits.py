@@ -66,11 +66,11 @@ def test_scripts_calculate_as_core_does(
     near = st.sampled_from([edge + step for edge in edges for step in (-1, 0, 1)])
     wide = st.integers(NOW - rate.horizon, NOW + 2 * rate.horizon)
     arrival = data.draw(st.none() | near | wide)
-    begun = "{starts(rate, arrival, ARGV[1], tonumber(ARGV[5]))}"
+    begun = "{flow().starts(rate, arrival, ARGV[1], tonumber(ARGV[5]))}"
     count, after = calculate(begun, rate, arrival, most)
     assert count == min(most, limits.allowed(rate, arrival, NOW))
     assert int(after) == limits.spent(rate, arrival, NOW, count)
-    start = calculate("next_start(rate, arrival, ARGV[1])", rate, arrival, 0)
+    start = calculate("flow().next_start(rate, arrival, ARGV[1])", rate, arrival, 0)
     assert int(start) == limits.next_start(rate, arrival, NOW)
 
 

@@ -167,8 +167,10 @@ async def test_a_delay_past_the_calendar_ends_with_it(engine: RedisEngine):
 
 def test_what_scripts_know_of_core_comes_from_core():
     text = script("insert").text.decode()
-    numbers = f'{RANK_STEP}, "{LAST_INSTANT}", {PARKED_MAX}'
-    assert f"local RANK_STEP, LAST_INSTANT, PARKED_MAX = {numbers}" in text
+    assert f'is_less("{LAST_INSTANT}", instant)' in text
+    assert f"* {RANK_STEP}" in text
+    assert f">= {PARKED_MAX}" in script("claim").text.decode()
+    assert f"row[{FIELDS.index('lane') + 1}]" in text
     assert ", ".join(f'"{name}"' for name in FIELDS) in text
     assert f'== "{UniqueUntil.FOREVER}"' in text
     assert f'== "{UniqueUntil.STARTED}"' in script("claim").text.decode()

@@ -40,8 +40,11 @@ def script(name: str) -> Script:
     found = _INCLUDE.search(own)
     parts = found["parts"].split() if found else []
     texts = [_source(f"scripts/parts/{part}.lua") for part in parts]
-    text = "\n".join((_constants(), *texts, own))
-    return Script(name, _COMMENT.sub("", text))
+    text = _COMMENT.sub("", "\n".join((_fields(), *texts, own)))
+    # Written into the text: as locals, each function that is made would look for those it uses.
+    constants = _constants()
+    names = re.compile(rf"\b(?:{'|'.join(constants)})\b")
+    return Script(name, names.sub(lambda found: constants[found[0]], text))
 
 
 def packed(*values: bytes) -> bytes:
@@ -60,13 +63,20 @@ def _source(path: str) -> str:
     return read_text("tenure.engines.redis", path)
 
 
-def _constants() -> str:
-    """What scripts have to know of `core`, and of the order of fields."""
-    names = ", ".join(name.upper() for name in FIELDS)
-    places = ", ".join(str(place) for place in range(1, len(FIELDS) + 1))
+def _fields() -> str:
     quoted = ", ".join(f'"{name}"' for name in FIELDS)
-    return (
-        f'local RANK_STEP, LAST_INSTANT, PARKED_MAX = {RANK_STEP}, "{LAST_INSTANT}", {PARKED_MAX}\n'
-        f"local BODY_HEAD, INSIDE = {BODY_HEAD}, {len(INSIDE)}\n"
-        f"local {names} = {places}\nlocal FIELDS = {{{quoted}}}"
-    )
+    return f"local FIELDS = {{{quoted}}}"
+
+
+def _constants() -> dict[str, str]:
+    """What scripts have to know of `core`, and the places of fields, by the names they use."""
+    places = {name.upper(): str(place) for place, name in enumerate(FIELDS, 1)}
+    return places | {
+        "BODY": str(len(FIELDS) + 1),
+        "RESULT": str(len(FIELDS) + 2),
+        "BODY_HEAD": str(BODY_HEAD),
+        "INSIDE": str(len(INSIDE)),
+        "RANK_STEP": str(RANK_STEP),
+        "LAST_INSTANT": f'"{LAST_INSTANT}"',
+        "PARKED_MAX": str(PARKED_MAX),
+    }

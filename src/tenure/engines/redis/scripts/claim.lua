@@ -111,11 +111,12 @@ local function has_room(queue, fits)
 end
 
 local chosen_tasks = tasks and set(tasks)
-local moving, limited = {}, {}
+local moving, limited, gates = {}, {}, nil
 for _, queue in ipairs(queues) do
   local given = special(queue)
   if given and given.limited then
     limited[queue] = given
+    gates = gates or make_gate(flow())
   end
   if not (given and given.paused) then
     moving[#moving + 1] = queue
@@ -271,10 +272,10 @@ local function lapsed()
 end
 
 local function due()
-  local gate = next(limited) and new_gate(now_text)
+  local gate = gates and gates.new(now_text)
   for _, queue in ipairs(gate and moving or {}) do
     if limited[queue] then
-      local most = room_of(queue, limited[queue], now_text, left)
+      local most = gates.room_of(queue, limited[queue], now_text, left)
       room[queue] = math.min(most, room[queue] or most)
     end
   end
@@ -321,7 +322,9 @@ end
 
 if arms.promote then
   promote()
-  wake_rates(queues, limited, limit, now_text, woken)
+  if gates then
+    gates.wake_rates(queues, limited, limit, now_text, woken)
+  end
 end
 if arms.expired then
   expire()
@@ -329,7 +332,7 @@ end
 if arms.resume and held then
   resume()
 end
-local strangers = arms.slots and others() or {}
+local strangers = gates and arms.slots and others() or {}
 if #strangers == 0 then
   if arms.lapsed then
     lapsed()

@@ -52,11 +52,11 @@ for _, queue in ipairs(queues) do
     local own = first_of(queue)
     if given then
       local woken = call("ZRANGE", PREFIX .. "wakes:" .. queue, 0, 0)[1]
-      local wake = woken and cell_of(queue, string.sub(woken, 9)).wake
+      local wake = woken and flow().cell_of(queue, string.sub(woken, 9)).wake
       limited[#limited + 1] = "\149"
         .. cmsgpack.pack(call("HGET", PREFIX .. "settings", queue))
-        .. cmsgpack.pack(running_in(queue)) .. due_at(own)
-        .. cmsgpack.pack(cell_of(queue, "").arrival) .. cmsgpack.pack(wake)
+        .. cmsgpack.pack(flow().running_in(queue)) .. due_at(own)
+        .. cmsgpack.pack(flow().cell_of(queue, "").arrival) .. cmsgpack.pack(wake)
     else
       first = earlier(first, own)
     end

@@ -17,8 +17,8 @@ begin_writing()
 local members = after == "" and call("ZRANGE", wakes, 0, count - 1) or {}
 for _, member in ipairs(members) do
   local key = string.sub(member, 9)
-  local cell = cell_of(queue, key)
-  keep_cell(queue, key, cell, cell.arrival, nil)
+  local cell = flow().cell_of(queue, key)
+  flow().keep_cell(queue, key, cell, cell.arrival, nil)
 end
 if #members == count then
   return 1
@@ -26,7 +26,7 @@ end
 local ids = call("ZRANGEBYLEX", PREFIX .. "blocked:" .. queue, "(" .. after, "+", "LIMIT", 0, count)
 local woken = {}
 for _, id in ipairs(ids) do
-  unblock(id, woken)
+  flow().unblock(id, woken)
 end
 wake_all(woken, clock())
 if #ids < count then

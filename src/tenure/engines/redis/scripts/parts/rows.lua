@@ -1,8 +1,8 @@
 -- Rows as they are kept: a hash of the fields that scripts look at, one field `body` for all that
 -- an insert fixed, and `result`. Body and result are msgpack that Lua only passes on. The names of
--- the fields (FIELDS, and their places STATE, LANE, ...) come from rows.py. Needs base, numbers.
+-- the fields (FIELDS, and their places STATE, LANE, ...) come from rows.py, as scripts.py writes
+-- them into the text. Needs base, numbers.
 
-local BODY, RESULT = #FIELDS + 1, #FIELDS + 2
 local places, nothing  -- made when a row is read: not every call does
 
 local function job_key(id)
@@ -65,16 +65,6 @@ local function turns_key(row)
   return PREFIX .. "turns:" .. (row[PRI] or "0") .. ":" .. lane_of(queue_of(row[LANE]), row[FKEY])
 end
 
--- The blocked jobs of one lane and key.
-local function line_key(reason, lane, key)
-  return PREFIX .. "line:" .. reason .. ":" .. lane_of(lane, key)
-end
-
--- The lanes that have blocked jobs of a key.
-local function lines_key(reason, queue, key)
-  return PREFIX .. "lines:" .. reason .. ":" .. lane_of(queue, key)
-end
-
 -- Let a job stand among those that may be claimed.
 local function line_up(id, row)
   call("ZADD", PREFIX .. "ready:" .. row[LANE], 0, place(rank_of(row)) .. id)
@@ -89,24 +79,46 @@ local function step_out(id, row)
   end
 end
 
--- Let a job stand among those that its state, a reason of BLOCKED, holds back.
-local function hold_back(id, row)
-  local reason, lane, queue = row[STATE], row[LANE], queue_of(row[LANE])
-  local key = row[BLOCKED[reason]]
-  call("ZADD", line_key(reason, lane, key), 0, place(rank_of(row)) .. id)
-  call("SADD", lines_key(reason, queue, key), lane)
-  call("ZADD", PREFIX .. "blocked:" .. queue, 0, id)
+-- How blocked jobs stand in line; made when it is needed, as most calls do not.
+local function make_lines()
+  -- The blocked jobs of one lane and key.
+  local function line_key(reason, lane, key)
+    return PREFIX .. "line:" .. reason .. ":" .. lane_of(lane, key)
+  end
+
+  -- The lanes that have blocked jobs of a key.
+  local function lines_key(reason, queue, key)
+    return PREFIX .. "lines:" .. reason .. ":" .. lane_of(queue, key)
+  end
+
+  -- Let a job stand among those that its state, a reason of BLOCKED, holds back.
+  local function hold_back(id, row)
+    local reason, lane, queue = row[STATE], row[LANE], queue_of(row[LANE])
+    local key = row[BLOCKED[reason]]
+    call("ZADD", line_key(reason, lane, key), 0, place(rank_of(row)) .. id)
+    call("SADD", lines_key(reason, queue, key), lane)
+    call("ZADD", PREFIX .. "blocked:" .. queue, 0, id)
+  end
+
+  local function let_go(id, row)
+    local reason, lane, queue = row[STATE], row[LANE], queue_of(row[LANE])
+    local key = row[BLOCKED[reason]]
+    local line = line_key(reason, lane, key)
+    call("ZREM", line, place(rank_of(row)) .. id)
+    if call("EXISTS", line) == 0 then
+      call("SREM", lines_key(reason, queue, key), lane)
+    end
+    call("ZREM", PREFIX .. "blocked:" .. queue, id)
+  end
+
+  return {line_key = line_key, lines_key = lines_key, hold_back = hold_back, let_go = let_go}
 end
 
-local function let_go(id, row)
-  local reason, lane, queue = row[STATE], row[LANE], queue_of(row[LANE])
-  local key = row[BLOCKED[reason]]
-  local line = line_key(reason, lane, key)
-  call("ZREM", line, place(rank_of(row)) .. id)
-  if call("EXISTS", line) == 0 then
-    call("SREM", lines_key(reason, queue, key), lane)
-  end
-  call("ZREM", PREFIX .. "blocked:" .. queue, id)
+local lines_made
+
+local function lines()
+  lines_made = lines_made or make_lines()
+  return lines_made
 end
 
 -- Take a job out of the indexes in which a row of these values stands.
@@ -117,7 +129,7 @@ local function leave(id, row)
     if state == "ready" then
       step_out(id, row)
     else
-      let_go(id, row)
+      lines().let_go(id, row)
     end
     call("ZREM", PREFIX .. "due:" .. queue, id)
     if row[FKEY] then
@@ -161,7 +173,7 @@ local function enter(id, row)
     if state == "ready" then
       line_up(id, row)
     else
-      hold_back(id, row)
+      lines().hold_back(id, row)
     end
     call("ZADD", PREFIX .. "due:" .. queue, row[AT], id)
     if row[FKEY] then
