@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -35,6 +36,12 @@ mail = TaskRef("mail")
 @pytest.fixture
 def clock() -> ManualClock:
     return ManualClock()
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Stores of which a test has the clock."""
+    return "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/jobs.db"
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from tools.mutations.limits import LIMITS
 from tools.mutations.memory import MEMORY
 from tools.mutations.operations import OPERATIONS
 from tools.mutations.postgres import POSTGRES
+from tools.mutations.redis import REDIS
 from tools.mutations.schedules import SCHEDULES
 from tools.mutations.sqlite import SQLITE
 from tools.mutations.suite import SUITE
@@ -23,6 +24,7 @@ MUTATIONS = (
     *MEMORY,
     *OPERATIONS,
     *POSTGRES,
+    *REDIS,
     *SCHEDULES,
     *SQLITE,
     *SUITE,

@@ -73,6 +73,16 @@ class Rate(msgspec.Struct, frozen=True):
         return -(-self.period // self.count)
 
     @property
+    def ahead(self) -> int:
+        """Microseconds that the arrival time may be ahead when one more starts."""
+        return (self.burst - 1) * self.interval
+
+    @property
+    def horizon(self) -> int:
+        """Microseconds that the arrival time is ahead at most, unless it says nothing."""
+        return 2 * self.burst * self.interval
+
+    @property
     def longest(self) -> int:
         """Microseconds that the next start can be away at most."""
         return (self.burst + 1) * self.interval
@@ -135,7 +145,7 @@ class Cell(NamedTuple):
 
 def allowed(rate: Rate, arrival: int | None, now: int) -> int:
     """How many may start now."""
-    slack = now + (rate.burst - 1) * rate.interval - _bounded(rate, arrival, now)
+    slack = now + rate.ahead - _bounded(rate, arrival, now)
     return slack // rate.interval + 1 if slack >= 0 else 0
 
 
@@ -146,7 +156,7 @@ def spent(rate: Rate, arrival: int | None, now: int, count: int) -> int:
 
 def next_start(rate: Rate, arrival: int | None, now: int) -> int:
     """When one more may start: `now` or later."""
-    return max(now, _bounded(rate, arrival, now) - (rate.burst - 1) * rate.interval)
+    return max(now, _bounded(rate, arrival, now) - rate.ahead)
 
 
 def _bounded(rate: Rate, arrival: int | None, now: int) -> int:
@@ -155,7 +165,7 @@ def _bounded(rate: Rate, arrival: int | None, now: int) -> int:
     One burst leads it ahead by so many intervals. What is twice as far ahead is of another rate, or
     of a clock that was set back since: it begins anew, rather than to hold anybody back for long.
     """
-    if arrival is None or arrival > now + 2 * rate.burst * rate.interval:
+    if arrival is None or arrival > now + rate.horizon:
         return now
     return max(arrival, now)
 

@@ -13,10 +13,10 @@ from tenure.core.insertion import Inserted
 from tenure.core.job import NewJob
 from tenure.core.lease import Beat, Extension
 from tenure.core.outcomes import Settled, Settlement
+from tenure.engines.flow import Flow
 from tenure.engines.postgres import inserting, limiting, migrating, settling
 from tenure.engines.postgres.arrays import Texts
 from tenure.engines.postgres.floors import Floors
-from tenure.engines.postgres.flow import Flow
 from tenure.engines.postgres.link import CONFLICTS, STALE, TRIES, Link, translated
 from tenure.engines.postgres.place import Place, PlacedStatements
 from tenure.engines.postgres.pool import Pool

@@ -670,7 +670,7 @@ both_kinds AS (
 )
 SELECT queue,
     count(*) FILTER (WHERE state = 'pending' AND available_at <= now),
-    count(*) FILTER (WHERE state = 'pending' AND available_at <= now AND blocked IS NOT NULL),
+    count(*) FILTER (WHERE state = 'pending' AND blocked IS NOT NULL),
     count(*) FILTER (WHERE state = 'pending' AND available_at > now),
     count(*) FILTER (WHERE state = 'running'),
     count(*) FILTER (WHERE state = 'running' AND lease_until <= now),

@@ -494,7 +494,7 @@ ORDER BY id DESC;
 -- The depth of every queue, or of these. Reads the whole table: never on a hot path.
 SELECT queue,
     sum(state = 'pending' AND available_at <= :now),
-    sum(state = 'pending' AND available_at <= :now AND blocked IS NOT NULL),
+    sum(state = 'pending' AND blocked IS NOT NULL),
     sum(state = 'pending' AND available_at > :now),
     sum(state = 'running'),
     sum(state = 'running' AND lease_until <= :now),
