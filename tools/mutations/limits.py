@@ -265,6 +265,11 @@ _REDIS = (
             f"{_KEYS}::test_a_lapsed_holder_gives_way_in_the_claim",
         ),
         (
+            "if before and redis.sha1hex(packed(id, load(id))) == item[5] then",
+            "if before then",
+            f"{_SCRIPTS}::test_a_holder_that_another_took_back_is_left_alone",
+        ),
+        (
             "if not (from.known and chosen[id]) then",
             "if not from.known then",
             f"{_SCRIPTS}::test_a_holder_that_the_claim_does_not_name_gives_way",
@@ -314,15 +319,6 @@ _REDIS = (
             '            plan.keep("freeing", queue, "")\n',
             "            pass\n",
             f"{_KEYS}::test_a_limit_that_is_raised_or_removed_lets_them_go",
-        ),
-    )
-    + changes_of(
-        "engines/redis/operating.py",
-        "redis",
-        (
-            "or row.lease_until > seen.now:",
-            "or False:",
-            f"{_SCRIPTS}::test_a_holder_that_another_took_back_is_left_alone",
         ),
     )
     + changes_of(
