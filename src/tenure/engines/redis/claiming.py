@@ -22,12 +22,10 @@ async def claim(link: Link, claim: Claim, ear: str, now: int | None) -> list[Job
     """See `Engine.claim`. `ear`: the name under which the claimer's process hears, or nothing."""
     arms = {str(arm) for arm in claim.arms}
     looks = {_SLOTS} if Arm.LAPSED in arms else set[str]()
-    at, rows, others = await _claim(link, claim, arms | looks, claim.limit, ear, (), now)
+    at, rows, others = await _claim(link, claim, arms | looks, ear, (), now)
     if others:
         back = [(*to_kept(taken_back(to_row(packed), at)), digest) for packed, digest in others]
-        last, left = arms & {Arm.LAPSED, Arm.DUE}, claim.limit - len(rows)
-        _, more, _ = await _claim(link, claim, last, left, ear, back, at)
-        rows += more
+        _, rows, _ = await _claim(link, claim, arms, ear, back, at)
     return rows
 
 
@@ -35,7 +33,6 @@ async def _claim(
     link: Link,
     claim: Claim,
     arms: set[str],
-    limit: int,
     ear: str,
     back: Sequence[Any],
     now: int | None,
@@ -43,7 +40,7 @@ async def _claim(
     arguments = [
         claim.owner,
         claim.lease,
-        limit,
+        claim.limit,
         list(dict.fromkeys(claim.queues)),
         False if claim.tasks is None else list(dict.fromkeys(claim.tasks)),
         list(claim.ids) or False,

@@ -6,10 +6,10 @@
 --   `tasks` and `ids` false for any; `room` {queue = how many}; `held` the ids that the owner knows
 --   of, or false; `arms` {name = true}; `ear` the name under which the claimer hears, or "".
 -- Answers {now, rows, others}: see rows.packed. `others` are jobs whose lease ran out, which hold
---   slots of limited queues, and which this claim may not have: {row, digest} each. They are to be
---   taken back first; so the arms `lapsed` and `due` are left to a further claim, without the arm
---   `slots`, which looks for them, and with `back`: {id, values by place, body, result, digest} each,
---   what is written where the row is still the one of the digest.
+--   slots of limited queues, and which this claim may not have: {row, digest} each. If there are any,
+--   nothing was done. The claim is to be made again, without the arm `slots`, which looks for them, and
+--   with `back`: {id, values by place, body, result, digest} each, which is written where the row is
+--   still the one of the digest.
 --
 -- Not to be repeated when the answer was lost: the resume arm of the next claim gives the jobs.
 -- What each arm writes is said by tenure.core.rules: promoted_values, expired_values,
@@ -324,12 +324,13 @@ end
 
 -- Take jobs back, each written whole as core decided from the row of this digest.
 local function take_back()
-  local left_queues = {}
+  local left_queues, most = {}, left
   begin_writing()
   for _, item in ipairs(back) do
     local id, row = item[1], item[2]
-    local before = load(id)
+    local before = most > 0 and load(id)
     if before and redis.sha1hex(packed(id, load(id))) == item[5] then
+      most = most - 1
       row[BODY], row[RESULT] = item[3], item[4]
       note_freed(freed, before)
       local queue = queue_of(before[LANE])
@@ -349,6 +350,17 @@ local function take_back()
   note_left(left_queues, woken)
 end
 
+if gates and arms.slots then
+  local strangers = others()
+  for i, id in ipairs(strangers) do
+    local row = packed(id, load(id))
+    strangers[i] = "\146" .. row .. cmsgpack.pack(redis.sha1hex(row))
+  end
+  if #strangers > 0 then
+    return "\147" .. cmsgpack.pack(now_text) .. array(0)
+      .. array(#strangers) .. table.concat(strangers)
+  end
+end
 if arms.promote then
   promote()
   if gates then
@@ -364,14 +376,11 @@ end
 if back then
   take_back()
 end
-local strangers = gates and arms.slots and others() or {}
-if #strangers == 0 then
-  if arms.lapsed then
-    lapsed()
-  end
-  if arms.due then
-    due()
-  end
+if arms.lapsed then
+  lapsed()
+end
+if arms.due then
+  due()
 end
 
 for key, members in pairs(out) do
@@ -388,7 +397,7 @@ end
 in_chunks("SADD", PREFIX .. "held:" .. owner, taken)
 
 -- Whoever found less than it could take is hungry; the others are told only if nobody is.
-if ear ~= "" and #strangers == 0 then
+if ear ~= "" then
   for _, queue in ipairs(queues) do
     local score = text(left > 0 and now or now + 1e13)
     call("ZADD", PREFIX .. "ears:" .. queue, "XX", score, ear)
@@ -401,9 +410,4 @@ pass_on(freed, woken)
 wake_all(woken, now)
 tell("done", ended)
 tell("cancel", bereft)
-for i, id in ipairs(strangers) do
-  local row = packed(id, load(id))
-  strangers[i] = "\146" .. row .. cmsgpack.pack(redis.sha1hex(row))
-end
-return "\147" .. cmsgpack.pack(now_text) .. array(#answers) .. table.concat(answers)
-  .. array(#strangers) .. table.concat(strangers)
+return "\147" .. cmsgpack.pack(now_text) .. array(#answers) .. table.concat(answers) .. array(0)
