@@ -193,7 +193,7 @@ def store(request: pytest.FixtureRequest) -> Store:
 def test_no_two_hold_a_key_at_once_though_one_is_killed(
     store: Store, tmp_path: Path, scaled: Scaled
 ) -> None:
-    total = scaled(5_000, 100_000)
+    total = scaled(10_000, 100_000)
     with QueueService(store.url, tasks=[keys.touch]).sync as jobs:
         jobs.queues.limit("default", key_concurrency=1)
         bound = [keys.touch.bind(n % KEYS) for n in range(total)]

@@ -81,7 +81,7 @@ _TURNS = changes_of(
     (
         "(row.queue, row.fair_key, row.priority)",
         "(row.queue, row.fair_key, 0)",
-        "TestFairShare::test_a_scheduled_job_takes_its_turn_when_it_is_due",
+        "TestFairShare::test_priorities_of_one_batch_do_not_mix",
     ),
 )
 _SQLITE = (

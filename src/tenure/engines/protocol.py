@@ -71,8 +71,9 @@ class Operate(Protocol):
         instant (microseconds since the epoch), the oldest first; returns how many.
 
         Jobs in the order `finished_at, id`, restricted further by `where`, of which `ids`,
-        `states`, `tasks` and `queues` count; events in the order in which they were kept. A
-        reservation outlives its job. Raises `ConfigurationError` for a limit out of range.
+        `states`, `tasks` and `queues` count; of events those that are old enough among the first
+        `limit` that are kept, and no others are looked at. A reservation outlives its job. Raises
+        `ConfigurationError` for a limit out of range.
         """
         ...
 

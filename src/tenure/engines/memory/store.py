@@ -358,6 +358,8 @@ def _count(counts: dict[str, Any], row: Row, now: int) -> None:
             name = "scheduled"
         else:
             counts["oldest_due"] = max(waited, counts.get("oldest_due", 0))
+            if row["blocked"] is not None:
+                counts["blocked"] = counts.get("blocked", 0) + 1
     elif row["state"] == State.RUNNING and row["lease_until"] <= now:
         counts["lapsed"] = counts.get("lapsed", 0) + 1
     counts[name] = counts.get(name, 0) + 1

@@ -662,14 +662,15 @@ ORDER BY id DESC;
 -- The depth of every queue, or of these. Reads both tables: never on a hot path.
 WITH clock AS MATERIALIZED (SELECT {now} AS now),
 both_kinds AS (
-    SELECT queue, state, available_at, lease_until FROM {jobs}
+    SELECT queue, state, available_at, blocked, lease_until FROM {jobs}
     WHERE %(queues)s::text[] IS NULL OR queue = ANY(%(queues)s::text[])
     UNION ALL
-    SELECT queue, state, available_at, lease_until FROM {finished}
+    SELECT queue, state, available_at, blocked, lease_until FROM {finished}
     WHERE %(queues)s::text[] IS NULL OR queue = ANY(%(queues)s::text[])
 )
 SELECT queue,
     count(*) FILTER (WHERE state = 'pending' AND available_at <= now),
+    count(*) FILTER (WHERE state = 'pending' AND available_at <= now AND blocked IS NOT NULL),
     count(*) FILTER (WHERE state = 'pending' AND available_at > now),
     count(*) FILTER (WHERE state = 'running'),
     count(*) FILTER (WHERE state = 'running' AND lease_until <= now),
@@ -1127,12 +1128,14 @@ SELECT max(xid::text::bigint) FROM {events} WHERE xid >= pg_snapshot_xmin(pg_cur
 SELECT pg_snapshot_xmin(pg_current_snapshot()) <= %(xid)s::text::xid8;
 
 -- name: prune_events
--- Remove the first events that were kept before an instant.
-DELETE FROM {events} WHERE (xid, number) IN (
-    SELECT xid, number FROM {events} WHERE at < %(before)s::bigint
-    ORDER BY xid, number LIMIT %(most)s::bigint
+-- Remove those of the first events that were kept before an instant. However many there are, only
+-- the first are looked at: their order is nearly that of their times.
+WITH first AS MATERIALIZED (
+    SELECT xid, number, at FROM {events} ORDER BY xid, number LIMIT %(most)s::bigint
 )
-RETURNING number;
+DELETE FROM {events} AS e USING first
+WHERE e.xid = first.xid AND e.number = first.number AND first.at < %(before)s::bigint
+RETURNING e.number;
 
 -- name: prune_jobs
 -- Remove the first jobs that ended so before an instant; a NULL list matches all. Chosen once, up

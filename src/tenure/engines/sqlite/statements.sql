@@ -494,6 +494,7 @@ ORDER BY id DESC;
 -- The depth of every queue, or of these. Reads the whole table: never on a hot path.
 SELECT queue,
     sum(state = 'pending' AND available_at <= :now),
+    sum(state = 'pending' AND available_at <= :now AND blocked IS NOT NULL),
     sum(state = 'pending' AND available_at > :now),
     sum(state = 'running'),
     sum(state = 'running' AND lease_until <= :now),
@@ -606,9 +607,11 @@ WHERE job_id IN (SELECT value FROM json_each(:job_ids)) AND job_id IS NOT NULL
 ORDER BY number LIMIT :limit;
 
 -- name: prune_events
--- Remove the first events that were kept before an instant.
+-- Remove those of the first events that were kept before an instant. However many there are, only
+-- the first are looked at: their order is that of their times, but for steps of the clock.
 DELETE FROM events WHERE number IN (
-    SELECT number FROM events WHERE at < :before ORDER BY number LIMIT :limit
+    SELECT number FROM (SELECT number, at FROM events ORDER BY number LIMIT :limit)
+    WHERE at < :before
 );
 
 -- name: ended_before
