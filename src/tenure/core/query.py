@@ -112,9 +112,9 @@ class Page(msgspec.Struct, frozen=True):
 class QueueStats(msgspec.Struct, frozen=True):
     """The depth of one queue.
 
-    `pending` counts what is due, `scheduled` what waits for its `available_at`. Of these, `blocked`
-    are what a claim has met and a limit holds back. `running` includes `lapsed`: those whose lease
-    ran out. `oldest_due`: microseconds since the first due job became due; None when none is.
+    `pending` counts what is due, `scheduled` what waits for its `available_at`; `blocked` are those
+    of them that a claim has met and a limit holds back. `running` includes `lapsed`: those whose
+    lease ran out. `oldest_due`: microseconds since the first due job became due; None when none is.
     """
 
     queue: str

@@ -2,8 +2,8 @@
 -- include: numbers base
 --
 -- KEYS[1], ARGV[1]: see base. ARGV[2]: a list of queues, or false for all that hold jobs.
--- Answers a list of {queue, pending, blocked, scheduled, running, lapsed, completed, failed, cancelled,
---   expired, oldest_due}, numbers as text, `oldest_due` false if nothing is due.
+-- Answers a list of {queue, pending, blocked, scheduled, running, lapsed, completed, failed,
+--   cancelled, expired, oldest_due}, numbers as text, `oldest_due` false if nothing is due.
 
 local queues = cmsgpack.unpack(ARGV[2]) or call("SMEMBERS", PREFIX .. "queues")
 local now = clock()
