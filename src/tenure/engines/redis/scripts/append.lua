@@ -12,7 +12,6 @@ for _, event in ipairs(cmsgpack.unpack(ARGV[2])) do
     fields[5], fields[6] = "job", event[1]
   end
   call("XADD", PREFIX .. "events", number .. "-0", unpack(fields))
-  call("ZADD", PREFIX .. "events:at", now_text, number)
   if event[1] then
     call("RPUSH", PREFIX .. "events:of:" .. event[1], number)
   end

@@ -2,8 +2,8 @@
 -- include: numbers base
 --
 -- KEYS[1], ARGV[1]: see base. ARGV[2]: a list of queues, or false for all that hold jobs.
--- Answers a list of {queue, pending, scheduled, running, lapsed, completed, failed, cancelled,
---   expired, oldest_due}, numbers as text, `oldest_due` false if nothing is due.
+-- Answers a list of {queue, pending, blocked, scheduled, running, lapsed, completed, failed,
+--   cancelled, expired, oldest_due}, numbers as text, `oldest_due` false if nothing is due.
 
 local queues = cmsgpack.unpack(ARGV[2]) or call("SMEMBERS", PREFIX .. "queues")
 local now = clock()
@@ -29,7 +29,9 @@ for i, queue in ipairs(queues) do
     local high, low = struct.unpack(">I4I4", waiting)
     oldest = math.max(oldest or 0, now - ((high - TWO31) * TWO32 + low))
   end
-  local answer = {queue, text(pending), text(all - pending), text(running), text(lapsed)}
+  local blocked = call("ZCARD", PREFIX .. "blocked:" .. queue)
+  local answer =
+    {queue, text(pending), text(blocked), text(all - pending), text(running), text(lapsed)}
   for _, state in ipairs({"completed", "failed", "cancelled", "expired"}) do
     answer[#answer + 1] = text(call("ZCARD", PREFIX .. "done:" .. state .. ":" .. queue))
   end
