@@ -121,7 +121,9 @@ async def test_a_job_whose_claim_is_over_is_not_run(jobs: QueueService, tasks):
 
 
 async def test_a_lease_that_ran_out_before_is_lost(jobs: QueueService, url: str, tasks):
-    async with override(jobs, url.replace("jobs.db", "other.db")) as kit:
+    # On a server the time is the server's; a test has that of other stores.
+    store = "memory://" if url.startswith("redis") else url.replace("jobs.db", "other.db")
+    async with override(jobs, store) as kit:
         await jobs.enqueue(tasks["add"], 1)
         [job] = await jobs.claim(lease=1)
         assert kit.clock is not None

@@ -260,9 +260,14 @@ _REDIS = (
             "TestFairShare::test_once_nobody_waits_it_begins_anew",
         ),
         (
-            "local strangers = gates and arms.slots and others() or {}",
-            "local strangers = {}",
+            "  local strangers = others()",
+            "  local strangers = {}",
             f"{_KEYS}::test_a_lapsed_holder_gives_way_in_the_claim",
+        ),
+        (
+            "if before and redis.sha1hex(packed(id, load(id))) == item[5] then",
+            "if before then",
+            f"{_SCRIPTS}::test_a_holder_that_another_took_back_is_left_alone",
         ),
         (
             "if not (from.known and chosen[id]) then",
@@ -314,15 +319,6 @@ _REDIS = (
             '            plan.keep("freeing", queue, "")\n',
             "            pass\n",
             f"{_KEYS}::test_a_limit_that_is_raised_or_removed_lets_them_go",
-        ),
-    )
-    + changes_of(
-        "engines/redis/operating.py",
-        "redis",
-        (
-            "or row.lease_until > seen.now:",
-            "or False:",
-            f"{_SCRIPTS}::test_a_holder_that_another_took_back_is_left_alone",
         ),
     )
     + changes_of(

@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from tenure.core import limits
 from tenure.core.durations import SECOND
 from tenure.core.fleet import QueueChange
-from tenure.core.job import RANK_STEP
+from tenure.core.job import RANK_STEP, JobRow
 from tenure.core.limits import NO_LIMITS, Blocked, Limits, Rate
 from tenure.core.outcomes import Completed, Errored
 from tenure.core.reports import JobError
 from tenure.core.rules import decide
 from tenure.core.states import State
-from tenure.engines.protocol import Claim
-from tenure.engines.redis import RedisEngine, limiting, operating
+from tenure.engines.redis import RedisEngine, limiting
 from tenure.engines.redis.limiting import UNBLOCKED
 from tenure.engines.redis.scripts import script
+from tenure.engines.terms import Claim, Signal, Topic
 from tests.engines.redis.conftest import make_job
 from tests.servers.valkey import ValkeyServer
 
@@ -144,16 +144,34 @@ async def test_a_holder_that_another_took_back_is_left_alone(
     await engine.insert([make_job()], now=NOW)
     await engine.claim(claim(tasks=("gone",)), now=NOW)
     later = NOW + LEASE
-    original = operating.take_back
+    run = engine._opened("test").link.run
+    overtaken: list[JobRow] = []
 
-    async def overtaken(*arguments: Any) -> None:
-        [row] = await engine.claim(claim(owner="v", tasks=("gone",)), now=later)
-        await original(*arguments)
-        [after] = await engine.get([row.id])
-        assert after == row
+    async def overtake(name: str, arguments: Any = (), *more: Any, **options: Any) -> Any:
+        if name == "claim" and arguments[-1] and not overtaken:
+            overtaken.extend(await engine.claim(claim(owner="v", tasks=("gone",)), now=later))
+        return await run(name, arguments, *more, **options)
 
-    monkeypatch.setattr("tenure.engines.redis.claiming.take_back", overtaken)
+    monkeypatch.setattr(engine._opened("test").link, "run", overtake)
     assert await engine.claim(claim(tasks=("t",)), now=later) == []
+    assert await engine.get([gone.id]) == overtaken != []
+
+
+@pytest.mark.anyio
+async def test_a_job_that_is_taken_back_for_good_is_told(engine: RedisEngine):
+    await engine.configure(QueueChange("default", limits=Limits(concurrency=1)))
+    await engine.insert([make_job(task="gone", max_lapses=0)], now=NOW)
+    await engine.insert([make_job()], now=NOW)
+    [row] = await engine.claim(claim(tasks=("gone",)), now=NOW)
+    async with engine.listen({Topic.DONE, Topic.CANCEL}) as listener:
+        [other] = await engine.claim(claim(tasks=("t",)), now=NOW + LEASE)
+        told = set(await listener.wait(10))
+        while len(told) < 2:
+            told |= await listener.wait(10)
+    assert told == {Signal(Topic.DONE, row.id), Signal(Topic.CANCEL, row.id)}
+    [failed] = await engine.get([row.id])
+    assert failed is not None
+    assert (failed.state, other.task) == (State.FAILED, "t")
 
 
 @pytest.mark.anyio

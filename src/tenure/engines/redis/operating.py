@@ -119,23 +119,21 @@ async def sweep(link: Link, limit: int, now: int | None) -> list[Swept]:
     return swept
 
 
-async def take_back(link: Link, ids: Sequence[str], now: int | None) -> None:
-    """Take jobs from their holders, as far as their lease ran out."""
-    for part in chunks(ids, 500):
-        await decided(link, "claim", Question(ids=part), _taken_back, now)
-
-
 def _taken_back(seen: Seen, plan: Plan) -> list[Swept]:
     swept = []
     for row in seen.rows:
-        if row is None or row.lease_until is None or row.lease_until > seen.now:
-            continue  # somebody else was faster
-        change = rules.lapse(row, seen.now)
-        values = rules.settled_values(row.priority, change, seen.now)
-        plan.change(row, {**values, **rules.revoked_token(row, seen.now)})
+        assert row is not None, "only jobs that are there have a lease"
+        after = taken_back(row, seen.now)
+        plan.change(row, msgspec.structs.asdict(after))
         plan.bereave(row.id)
-        swept.append(Swept(row.id, change.state))
+        swept.append(Swept(row.id, after.state))
     return swept
+
+
+def taken_back(row: JobRow, now: int) -> JobRow:
+    """A job whose lease ran out, as it is without its holder."""
+    values = rules.settled_values(row.priority, rules.lapse(row, now), now)
+    return msgspec.structs.replace(row, **{**values, **rules.revoked_token(row, now)})
 
 
 async def prune_jobs(link: Link, before: int, where: Filter, limit: int) -> int:

@@ -231,6 +231,17 @@ class TestConcurrencyOfKeys(Conformance):
         assert ids(rows) == numbered(1)
         assert (await finish(engine, lost, now=later)).verdict == "lost"
 
+    async def test_slots_are_given_on_at_the_end_of_a_claim(self, engine: Engine) -> None:
+        """Also of a claim that has to take back what another lost; so whom it blocks is met."""
+        await limit(engine, key_concurrency=1)
+        await put(engine, held(0, None, task="gone"))
+        await take_one(engine)
+        await put(engine, held(1, expires_in=LEASE), held(2), held(3))
+        rows = await take(engine, 9, now=NOW + LEASE, tasks=("mail",), owner=OTHER)
+        assert ids(rows) == numbered(2)
+        assert [(await stored(engine, n)).state for n in (0, 1)] == [State.PENDING, State.EXPIRED]
+        assert await blocked(engine, 3) == [None]
+
     async def test_a_lapsed_holder_that_is_taken_over_keeps_the_slot(self, engine: Engine) -> None:
         await limit(engine, key_concurrency=1)
         await put(engine, held(0), held(1))

@@ -2,12 +2,14 @@
 -- include: numbers base signals rows limits merge gate
 --
 -- KEYS[1], ARGV[1]: see base.
--- ARGV[2]: {owner, lease, limit, queues, tasks, ids, room, held, arms, ear}: `lease` in microseconds;
+-- ARGV[2]: {owner, lease, limit, queues, tasks, ids, room, held, arms, ear, back}: `lease` in microseconds;
 --   `tasks` and `ids` false for any; `room` {queue = how many}; `held` the ids that the owner knows
 --   of, or false; `arms` {name = true}; `ear` the name under which the claimer hears, or "".
 -- Answers {now, rows, others}: see rows.packed. `others` are jobs whose lease ran out, which hold
---   slots of limited queues, and which this claim may not have: they are to be taken back first. Then
---   the arms `lapsed` and `due` are left to a further claim, without the arm `slots`, which looks.
+--   slots of limited queues, and which this claim may not have: {row, digest} each. If there are any,
+--   nothing was done. The claim is to be made again, without the arm `slots`, which looks for them, and
+--   with `back`: {id, values by place, body, result, digest} each, which is written where the row is
+--   still the one of the digest.
 --
 -- Not to be repeated when the answer was lost: the resume arm of the next claim gives the jobs.
 -- What each arm writes is said by tenure.core.rules: promoted_values, expired_values,
@@ -15,8 +17,8 @@
 
 local now = clock()
 local now_text = text(now)
-local owner, lease, limit, queues, tasks, ids, room, held, arms, ear =
-  unpack(cmsgpack.unpack(ARGV[2]), 1, 10)
+local owner, lease, limit, queues, tasks, ids, room, held, arms, ear, back =
+  unpack(cmsgpack.unpack(ARGV[2]), 1, 11)
 local lease_until = text(now + lease)
 local left = limit
 local woken, ended, bereft, answers, freed = {}, {}, {}, {}, {}
@@ -320,6 +322,45 @@ local function others()
   return found
 end
 
+-- Take jobs back, each written whole as core decided from the row of this digest.
+local function take_back()
+  local left_queues, most = {}, left
+  begin_writing()
+  for _, item in ipairs(back) do
+    local id, row = item[1], item[2]
+    local before = most > 0 and load(id)
+    if before and redis.sha1hex(packed(id, load(id))) == item[5] then
+      most = most - 1
+      row[BODY], row[RESULT] = item[3], item[4]
+      note_freed(freed, before)
+      local queue = queue_of(before[LANE])
+      left_queues[queue] = (left_queues[queue] or 0) + 1
+      leave(id, before)
+      call("DEL", job_key(id))
+      write(id, row)
+      enter(id, row)
+      bereft[#bereft + 1] = id
+      if FINAL[row[STATE]] then
+        ended[#ended + 1] = id
+      else
+        woken[queue] = (woken[queue] or 0) + 1
+      end
+    end
+  end
+  note_left(left_queues, woken)
+end
+
+if gates and arms.slots then
+  local strangers = others()
+  for i, id in ipairs(strangers) do
+    local row = packed(id, load(id))
+    strangers[i] = "\146" .. row .. cmsgpack.pack(redis.sha1hex(row))
+  end
+  if #strangers > 0 then
+    return "\147" .. cmsgpack.pack(now_text) .. array(0)
+      .. array(#strangers) .. table.concat(strangers)
+  end
+end
 if arms.promote then
   promote()
   if gates then
@@ -332,14 +373,14 @@ end
 if arms.resume and held then
   resume()
 end
-local strangers = gates and arms.slots and others() or {}
-if #strangers == 0 then
-  if arms.lapsed then
-    lapsed()
-  end
-  if arms.due then
-    due()
-  end
+if back then
+  take_back()
+end
+if arms.lapsed then
+  lapsed()
+end
+if arms.due then
+  due()
 end
 
 for key, members in pairs(out) do
@@ -356,7 +397,7 @@ end
 in_chunks("SADD", PREFIX .. "held:" .. owner, taken)
 
 -- Whoever found less than it could take is hungry; the others are told only if nobody is.
-if ear ~= "" and #strangers == 0 then
+if ear ~= "" then
   for _, queue in ipairs(queues) do
     local score = text(left > 0 and now or now + 1e13)
     call("ZADD", PREFIX .. "ears:" .. queue, "XX", score, ear)
@@ -369,5 +410,4 @@ pass_on(freed, woken)
 wake_all(woken, now)
 tell("done", ended)
 tell("cancel", bereft)
-return "\147" .. cmsgpack.pack(now_text) .. array(#answers) .. table.concat(answers)
-  .. cmsgpack.pack(strangers)
+return "\147" .. cmsgpack.pack(now_text) .. array(#answers) .. table.concat(answers) .. array(0)

@@ -1,17 +1,17 @@
--- Remove those of the first events that were kept before an instant; no others are looked at.
+-- Remove events that were kept before an instant, of the first ones only.
 -- include: numbers base
 --
--- KEYS[1]: see base. ARGV[2]: {before, limit}. Answers how many were removed. Safe to repeat.
+-- KEYS[1]: see base. ARGV[2]: {before, limit}: so many events are looked at. Answers how many were
+--   removed. Safe to repeat.
 
 local before, limit = unpack(cmsgpack.unpack(ARGV[2]), 1, 2)
-local stream = PREFIX .. "events"
-local removed = 0
+local stream, removed = PREFIX .. "events", 0
 for _, entry in ipairs(call("XRANGE", stream, "-", "+", "COUNT", limit)) do
-  local place, fields = entry[1], entry[2]
-  if is_less(fields[2], before) then
-    call("XDEL", stream, place)
-    if fields[6] then
-      call("LREM", PREFIX .. "events:of:" .. fields[6], 1, (string.sub(place, 1, -3)))
+  local id, at, job = entry[1], entry[2][2], entry[2][6]
+  if is_less(at, before) then
+    call("XDEL", stream, id)
+    if job then
+      call("LREM", PREFIX .. "events:of:" .. job, 1, string.sub(id, 1, -3))
     end
     removed = removed + 1
   end

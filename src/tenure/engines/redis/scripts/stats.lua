@@ -30,8 +30,8 @@ for i, queue in ipairs(queues) do
     oldest = math.max(oldest or 0, now - ((high - TWO31) * TWO32 + low))
   end
   local blocked = call("ZCARD", PREFIX .. "blocked:" .. queue)
-  local answer = {queue, text(pending), text(blocked), text(all - pending)}
-  answer[5], answer[6] = text(running), text(lapsed)
+  local answer =
+    {queue, text(pending), text(blocked), text(all - pending), text(running), text(lapsed)}
   for _, state in ipairs({"completed", "failed", "cancelled", "expired"}) do
     answer[#answer + 1] = text(call("ZCARD", PREFIX .. "done:" .. state .. ":" .. queue))
   end
