@@ -84,7 +84,8 @@ HISTORY = "SELECT key, job, token, took FROM slots ORDER BY number"
 def sqlite_store(tmp_path: Path) -> Store:
     path = tmp_path / "keys.db"
     url = f"sqlite:///{path}?synchronous=normal"
-    QueueService(url).sync.migrate()
+    with QueueService(url).sync as jobs:
+        jobs.migrate()
     connection = sqlite3.connect(path, timeout=60)
     connection.executescript(SQLITE_HISTORY)
     connection.close()
