@@ -30,11 +30,6 @@ for i, queue in ipairs(queues) do
     oldest = math.max(oldest or 0, now - ((high - TWO31) * TWO32 + low))
   end
   local blocked = call("ZCARD", PREFIX .. "blocked:" .. queue)
-  if blocked > 0 then  -- after a clock was set back, some are not due: these are not counted
-    for _, id in ipairs(call("ZRANGEBYSCORE", due, "(" .. now_text, "+inf")) do
-      blocked = blocked - (call("ZSCORE", PREFIX .. "blocked:" .. queue, id) and 1 or 0)
-    end
-  end
   local answer =
     {queue, text(pending), text(blocked), text(all - pending), text(running), text(lapsed)}
   for _, state in ipairs({"completed", "failed", "cancelled", "expired"}) do
