@@ -9,8 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from tenure.core.durations import Seconds
-from tenure.deliveries import PATIENCE, DeliveryFace, instruction, waits
+from tenure.deliveries import DeliveryFace
 from tenure.errors import TenureError
+from tenure.held import PATIENCE, instruction, waits
 from tenure.leases.lease import Lease
 from tenure.leases.renewal import STOP_TIMEOUT
 from tenure.receiving import Batch, ReceiveOptions

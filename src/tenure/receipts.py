@@ -14,9 +14,9 @@ from tenure.core.lease import LONGEST_LEASE, SHORTEST_LEASE, Beat, Busy, Extende
 from tenure.core.outcomes import Completed, Errored, Outcome, Released, ReleaseReason, Verdict
 from tenure.core.rules import decide
 from tenure.core.states import State
-from tenure.deliveries import written
 from tenure.engines.protocol import Engine
 from tenure.errors import LeaseLost
+from tenure.held import written
 from tenure.telling import Telling
 
 if TYPE_CHECKING:

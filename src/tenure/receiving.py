@@ -19,9 +19,10 @@ from tenure.core.job import JobRow
 from tenure.core.lease import LeaseTimes, lease_times
 from tenure.core.outcomes import Outcome, Released, ReleaseReason
 from tenure.core.rules import admit
-from tenure.deliveries import Delivery, Held
+from tenure.deliveries import Delivery
 from tenure.engines.protocol import Claim, Engine, Topic
 from tenure.errors import ConfigurationError, EngineUnavailable, TenureError
+from tenure.held import Held
 from tenure.leases.keeper import LeaseKeeper
 from tenure.leases.lease import Lease
 from tenure.leases.once import in_thread, uninterrupted

@@ -56,6 +56,12 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/jobs.db"
 
 
+@pytest.fixture(params=["memory", "sqlite"])
+def clocked_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Stores of which a test has the clock."""
+    return "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/jobs.db"
+
+
 @pytest.fixture
 async def jobs(url: str) -> AsyncIterator[QueueService]:
     """An open service."""

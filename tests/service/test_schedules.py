@@ -309,14 +309,14 @@ async def test_an_edit_meanwhile_is_not_undone(jobs: QueueService, monkeypatch: 
 
 
 @pytest.mark.parametrize("end", ["failed", "cancelled", "expired", "lapsed", "pruned"])
-async def test_a_schedule_goes_on_whatever_becomes_of_its_jobs(url: str, end: str):
+async def test_a_schedule_goes_on_whatever_becomes_of_its_jobs(clocked_url: str, end: str):
     jobs, clock = QueueService("memory://"), ManualClock()
 
     @jobs.task(interval=3600, max_lapses=0, expires_in=60)
     async def work() -> None:
         raise ValueError("boom")
 
-    async with override(jobs, url, clock=clock):
+    async with override(jobs, clocked_url, clock=clock):
         await jobs.maintain()
         clock.advance(100)
         for _ in range(3):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -16,9 +17,9 @@ from tenure.options import TaskOptions
 from tenure.tasks import Task
 from tenure.testing import override
 from tenure.testing.clock import ManualClock
-from tests.service.stores import Store, shared_store, store
+from tests.service.stores import Store, store, store_on
 
-__all__ = ["shared_store", "store"]
+__all__ = ["store"]
 pytestmark = pytest.mark.anyio
 
 FULL: dict[str, Any] = {
@@ -99,8 +100,11 @@ def test_the_blocking_face_carries_everything(store: Store):
     jobs.sync.close()
 
 
-async def test_the_callers_transaction_carries_everything(shared_store: Store):
-    greet, shared_url = full(), shared_store.url or ""
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
+async def test_the_callers_transaction_carries_everything(
+    engine: str, request: pytest.FixtureRequest, tmp_path: Path
+):
+    greet, shared_url = full(), store_on(engine, request, tmp_path).url or ""
     async with QueueService(shared_url, tasks=[greet]) as jobs:
         connection: Any
         if shared_url.startswith("sqlite"):
@@ -138,13 +142,13 @@ async def test_all_of_it_stays_through_attempts_and_a_requeue(store: Store):
         assert (await jobs.run_one(handle.id)).result == "hello bob"
 
 
-async def test_the_jobs_of_a_schedule_carry_everything(url: str):
+async def test_the_jobs_of_a_schedule_carry_everything(clocked_url: str):
     clock = ManualClock()
     jobs = QueueService("memory://", tasks=[full(interval=3600)])
     greet = jobs.tasks.get("greet")
     low: Any = greet.options(priority=1, queue="low", tags=["c"], log_success=False)
     jobs.schedules.declare("bob", low.bind("bob"), interval=3600)
-    async with override(jobs, url, clock=clock):
+    async with override(jobs, clocked_url, clock=clock):
         await jobs.maintain()
         clock.advance(3600)
         await jobs.maintain()

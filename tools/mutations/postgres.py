@@ -216,12 +216,13 @@ POSTGRES = (
             "test_outages.py::test_a_connection_that_is_left_in_a_transaction_is_not_used_again",
         ),
     )
-    + _changes(
-        "flow.py",
+    + changes_of(
+        "engines/flow.py",
+        "",
         (
             "if len(group) == 1 or isinstance(error, EngineUnavailable):",
             "if True:",
-            "test_conflicts.py::test_a_bad_item_fails_its_own_caller_only",
+            f"{HERE}/test_conflicts.py::test_a_bad_item_fails_its_own_caller_only",
         ),
     )
     + _changes(

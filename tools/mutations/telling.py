@@ -7,7 +7,7 @@ _MAINTENANCE = "tests/service/test_maintenance.py::"
 
 TELLING = (
     *changes_of(
-        "deliveries.py",
+        "held.py",
         "",
         (
             "        self._entered = Entered(self.context)\n",
