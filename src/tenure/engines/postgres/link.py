@@ -13,6 +13,7 @@ import psycopg
 from psycopg import errors
 
 from tenure.engines.postgres import arrays
+from tenure.engines.postgres.drivers import has_rows
 from tenure.engines.postgres.place import Place, PlacedStatements
 from tenure.engines.postgres.steps import Again, Ask, Rows, Steps
 from tenure.errors import EngineUnavailable, PayloadError, SchemaError
@@ -118,7 +119,7 @@ class Link:
             await cursor.executemany(text, ask.many)
             return []
         await cursor.execute(text, ask.values)
-        return await cursor.fetchall() if cursor.description else []
+        return await cursor.fetchall() if has_rows(cursor) else []
 
     async def _drive(self, steps: Steps[T], *, retry: bool) -> T:
         try:
