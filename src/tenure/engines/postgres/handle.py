@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
 import psycopg
@@ -22,6 +22,7 @@ from tenure.engines.postgres.place import Place, PlacedStatements
 from tenure.engines.postgres.pool import Pool
 from tenure.engines.postgres.signalling import Ear, Mouth
 from tenure.engines.postgres.steps import Ask, Effects, Identity, Steps
+from tenure.engines.protocol import Signal, Topic
 from tenure.engines.signals import SignalHub
 from tenure.errors import EngineUnavailable, TenureError
 
@@ -52,8 +53,10 @@ class Handle:
         self.extends: Flow[Beat, Extension] = Flow(self._extend)
         self.settles: Flow[Settlement, Settled] = Flow(self._settle)
         self._mouth = Mouth(sender, self._send)
+        self._ends = Mouth(sender, self._send)
+        """Apart, as there may be many: a job to take is not told later for jobs that end."""
+        self._channel = place.channel
         self._ear = Ear(place, statements, hub, sender)
-        self.tell = self._mouth.tell
         self.floors = Floors()
         self.identity: Identity | None = None
         """Which database it is; None if the server does not tell."""
@@ -79,7 +82,7 @@ class Handle:
                     await flow.drained()
                 while self._tasks:
                     await asyncio.wait(self._tasks)
-                await self._mouth.drained()
+                await self.all_told()
         except TimeoutError:
             pass
         await self._ear.close()
@@ -182,11 +185,22 @@ class Handle:
         signals = out.signals()
         if signals:
             self._hub.publish(signals)
-            self._mouth.tell(signals)
+            self.tell(signals)
+
+    def tell(self, signals: Iterable[Signal]) -> None:
+        """Note what other processes are to be told; never raises."""
+        told = list(signals)
+        self._ends.tell(signal for signal in told if signal.topic is Topic.DONE)
+        self._mouth.tell(signal for signal in told if signal.topic is not Topic.DONE)
+
+    async def all_told(self) -> None:
+        """Wait until everything was told."""
+        await self._ends.drained()
+        await self._mouth.drained()
 
     async def _send(self, texts: list[str]) -> None:
         async with self._pool.link(self._deadline()) as link:
-            await link.ask(Ask("tell", {"channel": self._place.channel, "messages": Texts(texts)}))
+            await link.ask(Ask("tell", {"channel": self._channel, "messages": Texts(texts)}))
 
     async def _insert(self, calls: list[Sequence[NewJob]], now: int | None) -> list[list[Inserted]]:
         def work(out: Effects) -> Steps[list[list[Inserted]]]:
