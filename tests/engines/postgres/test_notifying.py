@@ -136,7 +136,8 @@ def test_the_more_was_told_the_longer_it_is_until_more_is_told_within_a_limit():
 
 async def test_what_there_is_to_take_is_told_while_many_ends_are(engine, monkeypatch):
     """Jobs that end have a pace of their own, and take none of the time of those to take."""
-    handle, told = engine._handle, []
+    handle = engine._handle
+    told: list[list[list[str]]] = []
     going, may_go_on = asyncio.Event(), asyncio.Event()
 
     async def send(texts: list[str]) -> None:
@@ -150,7 +151,8 @@ async def test_what_there_is_to_take_is_told_while_many_ends_are(engine, monkeyp
     handle.tell([Signal(Topic.DONE, "a"), Signal(Topic.CANCEL, "b")])
     await going.wait()
     handle.tell([Signal(Topic.QUEUE, "q"), Signal(Topic.DONE, "c")])
-    await handle._mouth.drained()
+    async with asyncio.timeout(20):
+        await handle._mouth.drained()
     assert [["queue", "q"]] in told
     assert [["done", "c"]] not in told
     may_go_on.set()
