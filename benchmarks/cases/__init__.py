@@ -20,6 +20,7 @@ NAMES = (
     "wakeup",
     "idle",
     "processes",
+    "redis",
     "lease_renewal",
     "lease_registration",
     "lease_handles",

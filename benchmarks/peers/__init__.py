@@ -40,3 +40,9 @@ def on_postgres(name: str, url: str) -> Child:
     """One of `ON_POSTGRES`, on an empty database of its own."""
     script = Path(__file__).with_name("on_postgres.py")
     return Child([str(_PYTHON), str(script), name, url])
+
+
+def on_redis(name: str, url: str) -> Child:
+    """huey or dramatiq on a server."""
+    script = Path(__file__).with_name("on_redis.py")
+    return Child([str(_PYTHON), str(script), name, url])

@@ -33,7 +33,7 @@ _headers: ContextVar[Mapping[str, str]] = ContextVar("tenure.headers", default=_
 
 
 def current_job() -> JobContext | None:
-    """The context of the job that the running code belongs to; None outside of a body.
+    """The context of the job that the running code belongs to, by a body or a delivery; else None.
 
     For code far from the task's function, where no parameter reaches: `current_job().progress(1)`.
     """
@@ -82,6 +82,20 @@ def enter_job(context: JobContext) -> None:
     """The running task, and what it starts from now on, works for this job and no other."""
     _job.set(context)
     _headers.set({CORRELATION: context.correlation_id, **context.headers})
+
+
+class Entered:
+    """The running code works for this job until `leave`, which brings back what was before."""
+
+    def __init__(self, context: JobContext) -> None:
+        self._before = _job.get(), _headers.get()
+        enter_job(context)
+
+    def leave(self) -> None:
+        """Not by tokens: a block may be left in another context than it was entered in."""
+        job, headers = self._before
+        _job.set(job)
+        _headers.set(headers)
 
 
 class JobFilter(logging.Filter):

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 import anyio
 
+from tenure.ambient import Entered
 from tenure.clock import SYSTEM_CLOCK
+from tenure.context import JobContext
 from tenure.core import codec, receipts
 from tenure.core.directives import Cancel, Directive, Discard, Handoff, Retry, Snooze, alone
 from tenure.core.durations import SECOND, Seconds, micros
@@ -58,6 +60,7 @@ class Held:
         service: QueueService,
         keeper: LeaseKeeper,
         client: LeaseClient,
+        engine: Engine,
         row: JobRow,
         lease: Lease,
         sent_at: float,
@@ -71,7 +74,10 @@ class Held:
         self.owned = True
         """Whether the delivery settles the job; not after `accept` or its end."""
         self.client = client
+        self.context = JobContext(row, lease, keeper.clock, engine)
+        self._telling = service._receiving.telling
         self._sent_at = sent_at
+        self._entered: Entered | None = None
         self._tickets = [True]  # whoever takes the one ticket starts it, or gives it back
 
     @property
@@ -98,6 +104,26 @@ class Held:
         if not self.take():
             what = "was started before" if self.owned else "was accepted or given back"
             raise RuntimeError(f"the delivery of job {self.row.id} {what}")
+        self._entered = Entered(self.context)
+
+    def leave(self) -> None:
+        """The block is over: what runs from now on is not for this job."""
+        if self._entered is not None:
+            self._entered.leave()
+
+    def signalled(self) -> bool:
+        """Hear what the keeper learned of the lease; whether the block is to end."""
+        lease = self.lease
+        if lease.lost and not self.context.completed:
+            self.context.stop("lost")
+            self.tell_lost(lease.reason or "unknown")
+        elif lease.cancel_requested and not lease.lost:
+            self.context.stop("cancel")
+        return self.context.stopping is not None
+
+    def tell_lost(self, reason: str) -> None:
+        """Tell the task, once, that this attempt lost its lease."""
+        self._telling.lost(self.context, reason)
 
     def accept(self) -> None:
         """From now on whoever has the receipt settles. Raises `RuntimeError` the second time."""
@@ -144,9 +170,12 @@ class Held:
         return Errored(described, retryable=retryable, after=after, spread=spread)
 
     def settlement(self, outcome: Outcome) -> Settlement:
+        return decide(self.row, outcome, now=self._now(), roll=random.random())
+
+    def _now(self) -> int:
+        """The store's time, as far as it is known here."""
         elapsed = round((self.keeper.clock.monotonic() - self._sent_at) * SECOND)
-        now = (self.row.started_at or 0) + elapsed
-        return decide(self.row, outcome, now=now, roll=random.random())
+        return (self.row.started_at or 0) + elapsed
 
     async def close(
         self, error: BaseException | None, failure: Exception | None, *, stopped: bool = False
@@ -179,12 +208,19 @@ class Held:
 
     async def settle(self, outcome: Outcome) -> None:
         """Write the outcome. Raises `LeaseLost` if the job is somebody else's by now."""
-        settlement = self.settlement(outcome)
-        answer = await self.service._run(partial(written, settlement=settlement))
+        answer = await self.service._run(partial(self.write, outcome=outcome))
         if answer.verdict is Verdict.LOST and answer.state is not None:
+            self.tell_lost("taken")
             raise LeaseLost(f"job {self.row.id}: another holder has it, so nothing was written")
         if answer.verdict is not Verdict.APPLIED:
             log.debug("job %s was settled before, or is gone (%s)", self.row.id, answer.verdict)
+
+    async def write(self, engine: Engine, outcome: Outcome) -> Settled:
+        """Write the outcome, and tell the task if the job has failed by it. On the home loop."""
+        settlement = self.settlement(outcome)
+        answer = await written(engine, settlement)
+        self._telling.settled(self.row, settlement, answer, self._now())
+        return answer
 
     def ask(self, seconds: Seconds) -> Errand:
         """Extend the lease once."""
@@ -306,6 +342,9 @@ class DeliveryFace:
 class Delivery(DeliveryFace):
     """One job in your hands. An async context manager: its block ends the job.
 
+    Within it `current_job()` is this job, and its correlation is carried on. Its task, if the
+    service knows it, is told by `on_failure` and `on_lost` as it is by a worker.
+
         async with delivery:
             await work(**delivery.arguments)
 
@@ -355,7 +394,10 @@ class Delivery(DeliveryFace):
         held.lease.on_signal = None
         held.keeper.remove([held.lease])  # before anything is awaited
         stopped, left = self._leave(kind, error, trace)
-        await uninterrupted(partial(self._end, left, stopped))
+        try:
+            await uninterrupted(partial(self._end, left, stopped))
+        finally:
+            held.leave()
         if left is not None and left is not error:
             raise left
         return stopped or instruction(left) is not None
@@ -395,5 +437,5 @@ class Delivery(DeliveryFace):
 
     def _signalled(self, lease: Lease) -> None:
         """The lease is lost, or the job is to be cancelled. On the loop of the block."""
-        if self._scope is not None and (lease.lost or lease.cancel_requested):
+        if self._scope is not None and self._held.signalled():
             self._scope.cancel()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from tenure.core.durations import Seconds
 from tenure.deliveries import PATIENCE, DeliveryFace, instruction, waits
 from tenure.errors import TenureError
+from tenure.leases.lease import Lease
 from tenure.leases.renewal import STOP_TIMEOUT
 from tenure.receiving import Batch, ReceiveOptions
 
@@ -48,13 +49,17 @@ class Delivery(DeliveryFace):
         self._held.extended(errand)
 
     def __enter__(self) -> Self:
-        self._held.begin()
+        held = self._held
+        held.begin()
+        held.lease.on_signal = self._signalled
+        self._signalled(held.lease)  # what came before nobody was told
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: Any
     ) -> bool:
         held = self._held
+        held.lease.on_signal = None
         held.keeper.remove([held.lease])
         flight = held.lease._flight
         if waits(error) and flight is not None:
@@ -65,8 +70,15 @@ class Delivery(DeliveryFace):
                 held.stream.finalize()
         except Exception as caught:
             failure = caught
-        held.service._home.run_sync(partial(held.close, error, failure))
+        try:
+            held.service._home.run_sync(partial(held.close, error, failure))
+        finally:
+            held.leave()
         return instruction(error) is not None
+
+    def _signalled(self, lease: Lease) -> None:
+        """The lease is lost, or the job is to be cancelled. On a thread of the keeper's."""
+        self._held.signalled()
 
 
 class Receiver:

@@ -11,7 +11,14 @@ from tenure.core.job import Job, JobRow
 from tenure.core.query import CancelResult
 from tenure.core.states import State
 from tenure.engines.protocol import Engine, Listener, Topic
-from tenure.errors import EngineUnavailable, JobCancelled, JobExpired, JobFailed, JobNotFound
+from tenure.errors import (
+    ConfigurationError,
+    EngineUnavailable,
+    JobCancelled,
+    JobExpired,
+    JobFailed,
+    JobNotFound,
+)
 from tenure.tasks import Task
 
 if TYPE_CHECKING:
@@ -32,8 +39,7 @@ _ENDINGS = {
 class JobHandle(Generic[R]):
     """A job that was enqueued.
 
-    `created` is False when it was there already: another job has the unique key, and this is its
-    handle. `cancelling`: that job was asked to stop, so it may not do what is wanted.
+    `cancelling`: it was there already, and was asked to stop, so it may not do what is wanted.
     """
 
     def __init__(
@@ -41,15 +47,29 @@ class JobHandle(Generic[R]):
         service: QueueService,
         id: str,
         *,
-        created: bool = True,
+        created: bool | None = True,
         cancelling: bool = False,
         task: Task[..., R] | None = None,
     ) -> None:
         self.id = id
-        self.created = created
+        self._created = created
         self.cancelling = cancelling
         self._service = service
         self._task = task
+
+    @property
+    def created(self) -> bool:
+        """False when it was there already: another job has the unique key, and this is its handle.
+
+        Raises `ConfigurationError` where that is not known: of a job that was enqueued in a
+        pipeline of Redis, which does nothing before it is executed.
+        """
+        if self._created is None:
+            raise ConfigurationError(
+                "whether the job is new is not known: it was enqueued in a pipeline; "
+                "ask for the job once that was executed"
+            )
+        return self._created
 
     async def job(self) -> Job:
         """The job as it is now. Raises `JobNotFound`."""

@@ -85,10 +85,10 @@ def page(limit: Any, before: Any) -> Page:
     return Page(limit=count(limit, PAGE_MAX), before=before)
 
 
-def count(value: Any, most: int) -> int:
-    """A limit from 1 to `most`. Raises `ConfigurationError`."""
+def count(value: Any, most: int, name: str = "limit") -> int:
+    """A number from 1 to `most`. Raises `ConfigurationError` naming it."""
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-        raise ConfigurationError(f"limit must be an integer from 1 to {most}, not {value!r}")
+        raise ConfigurationError(f"{name} must be an integer from 1 to {most}, not {value!r}")
     return value
 
 

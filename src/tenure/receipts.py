@@ -17,6 +17,7 @@ from tenure.core.states import State
 from tenure.deliveries import written
 from tenure.engines.protocol import Engine
 from tenure.errors import LeaseLost
+from tenure.telling import Telling
 
 if TYPE_CHECKING:
     from tenure.service import QueueService
@@ -68,12 +69,15 @@ class Receipts:
         known = receipts.read(receipt)
 
         async def settle(engine: Engine) -> bool:
-            return await _settled(engine, known, outcome)
+            telling = self._service._receiving.telling
+            return await _settled(engine, known, outcome, telling)
 
         return await self._service._run(settle)
 
 
-async def _settled(engine: Engine, known: receipts.Receipt, outcome: Outcome) -> bool:
+async def _settled(
+    engine: Engine, known: receipts.Receipt, outcome: Outcome, telling: Telling
+) -> bool:
     [row] = await engine.get([known.id])
     if row is None:
         return _unknown(known)
@@ -89,7 +93,9 @@ async def _settled(engine: Engine, known: receipts.Receipt, outcome: Outcome) ->
         outcome = Errored(at, after=outcome.after)
     # The row may change until it is written, but for its holder's columns: the token sees to that.
     now = max(row.started_at or 0, SYSTEM_CLOCK.time_us())
-    answer = await written(engine, decide(row, outcome, now=now, roll=random.random()))
+    settlement = decide(row, outcome, now=now, roll=random.random())
+    answer = await written(engine, settlement)
+    telling.settled(row, settlement, answer, now)
     if answer.verdict is Verdict.LOST:
         if answer.state is None:
             return _unknown(known)

@@ -19,7 +19,7 @@ from tenure.core.job import JobRow
 from tenure.core.lease import LeaseTimes, lease_times
 from tenure.core.outcomes import Outcome, Released, ReleaseReason
 from tenure.core.rules import admit
-from tenure.deliveries import Delivery, Held, written
+from tenure.deliveries import Delivery, Held
 from tenure.engines.protocol import Claim, Engine, Topic
 from tenure.errors import ConfigurationError, EngineUnavailable, TenureError
 from tenure.leases.keeper import LeaseKeeper
@@ -27,6 +27,7 @@ from tenure.leases.lease import Lease
 from tenure.leases.once import in_thread, uninterrupted
 from tenure.leases.process import default_keeper
 from tenure.options import check_name
+from tenure.telling import Telling
 from tenure.worker.renewal import EngineLeases
 
 if TYPE_CHECKING:
@@ -189,6 +190,7 @@ class Receiving:
         self, service: QueueService, keeper: Callable[[], LeaseKeeper] = default_keeper
     ) -> None:
         self._service = service
+        self.telling = Telling(service.tasks, service._surroundings)
         self._find_keeper = keeper
         self._clients: dict[int, tuple[Engine, LeaseKeeper, EngineLeases]] = {}
         self._owner = ""
@@ -217,6 +219,7 @@ class Receiving:
         if self._pid == os.getpid():
             for _, keeper, client in clients.values():
                 await in_thread(partial(keeper.discard, client))
+        await self.telling.close()
 
     async def _once(self, engine: Engine, options: ReceiveOptions) -> list[Held]:
         """One claim. Cancelled while it is under way, it gives back what it brings."""
@@ -229,6 +232,7 @@ class Receiving:
 
     async def _take(self, engine: Engine, options: ReceiveOptions) -> list[Held]:
         keeper, client = self._client(engine)
+        self.telling.open()
         claim = Claim(
             owner=self._owner,
             limit=options.limit,
@@ -240,7 +244,7 @@ class Receiving:
         rows = await engine.claim(claim)
         leases = [self._lease(row, options.times, sent_at, keeper) for row in rows]
         all_held = [
-            Held(self._service, keeper, client, row, lease, sent_at)
+            Held(self._service, keeper, client, engine, row, lease, sent_at)
             for row, lease in zip(rows, leases, strict=True)
         ]
         try:
@@ -311,7 +315,7 @@ async def _refuse(engine: Engine, held: Held, outcome: Outcome) -> None:
     """End what may not be started any more: overdue, cancelled, or fatal to its holders."""
     held.keeper.remove([held.lease])
     try:
-        await written(engine, held.settlement(outcome))
+        await held.write(engine, outcome)
     except EngineUnavailable as error:
         log.warning("the end of job %s could not be written: %s", held.row.id, error)
 

@@ -16,6 +16,7 @@ from tenure.engines.protocol import Claim, Engine
 from tenure.errors import (
     ConfigurationError,
     EngineUnavailable,
+    InvalidArguments,
     JobNotClaimable,
     JobNotFound,
     LeaseLost,
@@ -106,6 +107,10 @@ class Running:
         `JobNotClaimable` if it is not claimed, or runs here already; `UnknownTask`. Cancelled, it
         cancels the body, gives the job back and raises.
         """
+        if not isinstance(job, Job):
+            raise InvalidArguments(
+                f"a job that was claimed is needed, as claim() gives it, not {type(job).__name__}"
+            )
         row = job.row
         self.tasks.get(row.task)
         if row.state is not State.RUNNING or row.owner is None:
@@ -144,6 +149,9 @@ class Running:
         Raises `JobNotFound`, `UnknownTask`, and `JobNotClaimable` with nothing changed. Cancelled,
         it cancels the body, gives the job back and raises.
         """
+
+        if token is not None and (isinstance(token, bool) or not isinstance(token, int)):
+            raise InvalidArguments(f"token must be a whole number, not {token!r}")
 
         async def run() -> Job:
             return await (await self._single(job_id, token)).finish()

@@ -125,7 +125,7 @@ class ScheduleInfo:
 
     def preview(self, n: int = 5) -> list[datetime]:
         """Its next ticks, up to `n` (1 to 1,000), by their nominal instants and without jitter."""
-        most, at = count(n, PREVIEW_MAX), self.row.next_at
+        most, at = count(n, PREVIEW_MAX, "n"), self.row.next_at
         ticks: list[datetime] = []
         while at is not None and len(ticks) < most and self._definition is not None:
             ticks.append(moment(at))

@@ -154,8 +154,8 @@ class QueueService(Running, Operating):
         `await jobs.using(connection).enqueue(resize, "a.jpg")`: the job is there if and when the
         caller commits. On SQLite the connection is a `sqlite3.Connection` to the same file after
         `BEGIN IMMEDIATE`, on PostgreSQL one of psycopg or asyncpg in a transaction; or a
-        connection or session of SQLAlchemy 2, or Django's, over one of these. Raises
-        `ConfigurationError` saying what to do for any other.
+        connection or session of SQLAlchemy 2, or Django's, over one of these; on Redis a pipeline
+        that is a transaction. Raises `ConfigurationError` saying what to do for any other.
         """
         return Using(self, connection)
 

@@ -232,8 +232,17 @@ def test_queues(tenure):
     assert default["waiting_seconds"] >= 0
     assert other["queue"] == "other"
     lines = tenure("queues", "app:jobs").stdout.splitlines()
-    assert lines[0].split()[:3] == ["QUEUE", "PENDING", "SCHEDULED"]
-    assert lines[1].split()[:3] == ["default", "1", "1"]
+    assert lines[0].split()[:4] == ["QUEUE", "PENDING", "BLOCKED", "SCHEDULED"]
+    assert lines[1].split()[:4] == ["default", "1", "0", "1"]
+
+
+def test_queues_point_at_jobs_that_nobody_can_run(tenure):
+    tenure.enqueue("add", "1")
+    assert "does not know" not in tenure("queues", "app:jobs").stderr
+    tenure("enqueue", tenure.url, "nobody.has.this")
+    told = tenure("queues", "app:jobs")
+    assert "1 jobs have tasks that this app does not know: nobody.has.this" in told.stderr
+    assert "nobody" not in told.stdout
 
 
 def test_sweep(tenure):

@@ -36,6 +36,7 @@ def test_sync_and_list(shop):
         "rejected": {},
     }
     title, greet, hourly = lines(shop, "list", "app:jobs")
+    assert lines(shop, "app:jobs") == [title, greet, hourly]
     assert title.split() == ["NAME", "STATE", "TASK", "APP", "NEXT", "LAST", "RULE"]
     assert greet.split()[:4] == ["greet", "active", "hello", "app"]
     assert greet.endswith("0 7 * * * Europe/Berlin")

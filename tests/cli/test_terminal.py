@@ -11,8 +11,11 @@ from typing import Any
 import click
 import pytest
 
+from tenure import TaskRef
+from tenure.cli.progress import PART
 from tenure.cli.root import COMMANDS, Root, cli
 from tenure.cli.text import block, line, short, size, span
+from tenure.sync import QueueService as SyncQueueService
 
 
 def on_a_terminal(tenure: Any, *arguments: str, columns: int = 80) -> str:
@@ -49,6 +52,19 @@ def test_a_table_is_fitted_to_the_terminal(tenure):
     narrow = on_a_terminal(tenure, "jobs", "app:jobs", columns=20)
     assert row.split()[0] in narrow
     assert "more" in on_a_terminal(tenure, "jobs", "app:jobs", "-n", "1")
+
+
+def test_a_long_action_shows_how_far_it_is(tenure):
+    with SyncQueueService(tenure.url) as jobs:
+        jobs.enqueue_many([TaskRef("add").bind(a=n) for n in range(PART + 1)])
+    shown = on_a_terminal(tenure, "job", "cancel", "app:jobs", "--task", "add", "--yes")
+    assert "Cancelling" in shown
+    assert "100%" in shown
+    assert shown.count("  cancelled\n") == PART + 1
+    told = tenure("job", "requeue", "app:jobs", "--state", "cancelled", "--yes")
+    assert (told.stdout.count("  pending again\n"), told.stderr) == (PART + 1, "")
+    few = on_a_terminal(tenure, "job", "cancel", "app:jobs", tenure.enqueue("add", "1"))
+    assert "%" not in few
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])

@@ -12,6 +12,7 @@ import pytest
 
 from tests.docs.pages import ROOT, blocks, pages, script
 from tests.servers.postgres import PostgresServer
+from tests.servers.valkey import ValkeyServer
 
 LINK = re.compile(r"\]\((?P<target>[^)#\s]+)(#[^)]*)?\)")
 
@@ -33,6 +34,10 @@ def test_what_the_page_says_works(
         server.create_database("shop")
         request.addfinalizer(lambda: server.drop_database("shop"))
         environment |= server.environment
+    if "redis://localhost:6379" in commands:
+        valkey: ValkeyServer = request.getfixturevalue("valkey_server")
+        request.addfinalizer(lambda: valkey.forget("shop"))
+        commands = commands.replace("redis://localhost:6379", f"redis://127.0.0.1:{valkey.port}")
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", commands],
         cwd=tmp_path,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -13,9 +14,12 @@ import pytest
 from tenure.engines.memory import MemoryEngine
 from tenure.engines.postgres import PostgresEngine, place_of
 from tenure.engines.protocol import Engine
+from tenure.engines.redis import RedisEngine
+from tenure.engines.redis import place_of as redis_place
 from tenure.engines.sqlite import SQLiteEngine
 from tenure.testing.conformance.kit import OpenEngine
 from tests.servers.schemas import Borrowed, Schemas
+from tests.servers.valkey import ValkeyServer
 
 Handles = Callable[[], Engine]
 """Each call gives an unopened handle on one store."""
@@ -75,11 +79,19 @@ def _borrowed(request: Request) -> Borrowed:
     return store
 
 
+def _redis(folder: Path, request: Request) -> Handles:
+    server: ValkeyServer = request.getfixturevalue("valkey_server")
+    name = f"store-{secrets.token_hex(4)}"
+    request.addfinalizer(lambda: server.forget(name))
+    return lambda: RedisEngine(redis_place(server.url(namespace=name)))
+
+
 ENGINES: dict[str, Callable[[Path, Request], Handles]] = {
     "memory": _memory,
     "sqlite": _sqlite,
     "postgres": _postgres,
     "pooled": _pooled,
+    "redis": _redis,
     "bounced": _bounced,
 }
 """Name: from an empty folder, a factory of unopened handles on one fresh store."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tenure import JobContext, QueueService
+from tenure import JobContext, QueueService, TaskRef
 from tenure.core.job import JobRow
 from tenure.core.lease import lease_times
 from tenure.core.outcomes import Completed, Verdict
@@ -311,7 +311,7 @@ async def test_another_database_is_refused(engine, pair, make, request, tmp_path
 async def test_what_is_awaited_is_refused_where_nothing_waits(engine, own, store):
     refused = pytest.raises(ConfigurationError, match=r"await jobs\.using")
     with QueueService(store).sync as jobs, refused:
-        jobs.using(own.given).enqueue_many([])
+        jobs.using(own.given).enqueue(TaskRef("t"))
 
 
 def context(engine: Engine, row: JobRow) -> JobContext:

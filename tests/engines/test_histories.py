@@ -39,7 +39,7 @@ OCCUR = {
 """Every operation and every kind of answer: a history in which one is missing proves too little."""
 
 
-EXAMPLES = {"postgres": 40}
+EXAMPLES = {"postgres": 40, "redis": 40}
 """How many histories of an engine are tried; a server takes about ten times as long for one."""
 
 

@@ -12,7 +12,7 @@ from tests.schedules.kit import World
 from tests.servers.schemas import Schemas
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+@pytest.fixture(params=["memory", "sqlite", "postgres", "redis"])
 async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
     """A store on each engine, and its time."""
     async with ENGINES[request.param](tmp_path, request)() as engine:
@@ -26,11 +26,14 @@ async def memory(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         yield World(engine)
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", "postgres", "redis"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The URL of a store that processes share."""
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path}/jobs.db"
+        return
+    if request.param == "redis":
+        yield request.getfixturevalue("valkey_store")
         return
     schemas: Schemas = request.getfixturevalue("postgres_schemas")
     store = schemas.borrow()

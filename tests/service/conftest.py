@@ -48,8 +48,11 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "redis"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "redis":
+        store: str = request.getfixturevalue("valkey_store")
+        return store
     return "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/jobs.db"
 
 

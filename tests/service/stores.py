@@ -49,7 +49,7 @@ class Store:
         return jobs
 
 
-ENGINES = ("memory", "sqlite", "postgres")
+ENGINES = ("memory", "sqlite", "postgres", "redis")
 
 
 @pytest.fixture(params=ENGINES)
@@ -69,6 +69,8 @@ def store_on(name: str, request: pytest.FixtureRequest, folder: Path) -> Store:
         return Store(None)
     if name == "sqlite":
         return Store(f"sqlite:///{folder}/jobs.db")
+    if name == "redis":
+        return Store(request.getfixturevalue("valkey_store"))
     borrowed = request.getfixturevalue("postgres_schemas").borrow()
     request.addfinalizer(borrowed.give_back)
     return Store(borrowed.url)

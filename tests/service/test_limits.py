@@ -73,8 +73,8 @@ async def test_a_bad_key_is_refused_where_it_is_given(
     task = service.task(resize)
     with pytest.raises(ConfigurationError, match=f"{name}.*{message}"):
         task.options(**{name: key})
-    maker: dict[str, Any] = {name: lambda: key}
-    made = task.options(**maker)
+    makers: dict[str, Any] = {name: lambda: key}
+    made = task.options(**makers)
     with pytest.raises(PayloadError, match=f"{name}.*{message}"):
         await service.enqueue(made, "a.jpg")
 

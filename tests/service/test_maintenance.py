@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -23,6 +24,7 @@ from tenure.testing import override
 from tenure.testing.clock import ManualClock
 from tenure.testing.conformance.kit import finished, new, running, stored
 from tenure.testing.flaky import Flaky
+from tenure.worker import ticker
 from tenure.worker.pruner import STEP, Pruner, prune_step
 from tests.worker.kit import until
 
@@ -34,6 +36,12 @@ mail = TaskRef("mail")
 @pytest.fixture
 def clock() -> ManualClock:
     return ManualClock()
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Stores of which a test has the clock."""
+    return "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/jobs.db"
 
 
 @pytest.fixture
@@ -203,6 +211,25 @@ async def test_schedules_that_are_due_are_fired(url: str, clock: ManualClock):
         assert counts(await jobs.maintain())["schedules"] == ("done", 0)
         [job] = await jobs.find(tasks="work")
         assert job.label == "pending"
+
+
+async def test_ticks_that_do_not_fit_in_the_budget_are_left_for_the_next_run(
+    url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(ticker, "_ROUNDS", 1)
+    monkeypatch.setattr(ticker, "_BATCH", 2)
+    jobs = QueueService("memory://")
+
+    @jobs.task(interval=3600, misfire="all")
+    async def work() -> None: ...
+
+    async with override(jobs, url, clock=clock):
+        await jobs.maintain()
+        clock.advance(5 * 3600)
+        found = [counts(await jobs.maintain(0))["schedules"] for _ in range(3)]
+        assert found == [("partial", 2), ("partial", 2), ("done", 1)]
+        clock.advance(5 * 3600)
+        assert counts(await jobs.maintain())["schedules"] == ("done", 5)
 
 
 async def test_a_store_that_is_only_looked_at_fires_nothing(jobs: QueueService):

@@ -16,12 +16,14 @@ from tenure.core.states import State
 from tenure.errors import (
     ConfigurationError,
     EngineUnavailable,
+    InvalidArguments,
     JobFailed,
     JobNotClaimable,
     LeaseLost,
     UnknownTask,
 )
 from tenure.tasks import TaskRef
+from tenure.testing import override
 from tenure.testing.flaky import Flaky
 
 pytestmark = pytest.mark.anyio
@@ -118,12 +120,14 @@ async def test_a_job_whose_claim_is_over_is_not_run(jobs: QueueService, tasks):
     assert tasks["done"] == [(1, 2)]
 
 
-async def test_a_lease_that_ran_out_before_is_lost(jobs: QueueService, tasks):
-    await jobs.enqueue(tasks["add"], 1)
-    [job] = await jobs.claim(lease=1)
-    await asyncio.sleep(1.05)
-    with pytest.raises(LeaseLost, match="lapsed"):
-        await jobs.execute(job)
+async def test_a_lease_that_ran_out_before_is_lost(jobs: QueueService, url: str, tasks):
+    async with override(jobs, url.replace("jobs.db", "other.db")) as kit:
+        await jobs.enqueue(tasks["add"], 1)
+        [job] = await jobs.claim(lease=1)
+        assert kit.clock is not None
+        kit.clock.advance(1)
+        with pytest.raises(LeaseLost, match="lapsed"):
+            await jobs.execute(job)
     assert tasks["done"] == []
 
 
@@ -167,6 +171,19 @@ async def test_a_store_that_flaps_keeps_no_claimed_job_from_running(url: str, ta
     [job] = await jobs.claim()
     flaky.fail("extend", times=2)
     assert (await jobs.execute(job)).result == 3
+
+
+@pytest.mark.parametrize("wrong", ["01890000", None, object()], ids=["an id", "None", "other"])
+async def test_what_is_no_job_is_not_executed(jobs: QueueService, wrong: Any):
+    with pytest.raises(InvalidArguments, match="job that was claimed"):
+        await jobs.execute(wrong)
+
+
+@pytest.mark.parametrize("wrong", ["7", 7.0, True])
+async def test_what_is_no_token_takes_nothing_over(jobs: QueueService, tasks, wrong: Any):
+    handle = await jobs.enqueue(tasks["add"], 1)
+    with pytest.raises(InvalidArguments, match="token"):
+        await jobs.run_one(handle.id, wrong)
 
 
 async def test_code_that_is_not_here_is_told_first(jobs: QueueService, tasks):

@@ -24,6 +24,8 @@ from tenure.errors import (
 from tenure.options import TaskOptions, changed
 from tenure.recurring import ScheduleOptions
 from tenure.tasks import Task, TaskRef
+from tenure.testing import override
+from tenure.testing.clock import ManualClock
 from tenure.worker import ticker
 from tests.worker.kit import NEVER, until
 
@@ -306,6 +308,35 @@ async def test_an_edit_meanwhile_is_not_undone(jobs: QueueService, monkeypatch: 
     assert info.row.definition["timing"]["jitter"] == 7 * SECOND
 
 
+@pytest.mark.parametrize("end", ["failed", "cancelled", "expired", "lapsed", "pruned"])
+async def test_a_schedule_goes_on_whatever_becomes_of_its_jobs(url: str, end: str):
+    jobs, clock = QueueService("memory://"), ManualClock()
+
+    @jobs.task(interval=3600, max_lapses=0, expires_in=60)
+    async def work() -> None:
+        raise ValueError("boom")
+
+    async with override(jobs, url, clock=clock):
+        await jobs.maintain()
+        clock.advance(100)
+        for _ in range(3):
+            clock.advance(3500)
+            await jobs.maintain()
+            [job] = await jobs.find(tasks="work", states="pending")
+            if end == "failed":
+                await jobs.run_one(job.id)
+            elif end == "cancelled":
+                await jobs.cancel(job.id)
+            elif end == "pruned":
+                await jobs.cancel(job.id)
+                assert await jobs.prune(job.id) == 1
+            elif end == "lapsed":
+                await jobs.claim()
+            clock.advance(100)
+            await jobs.sweep()
+            assert not await jobs.find(tasks="work", states=("pending", "running"))
+
+
 async def test_a_pause_is_not_made_up_for(jobs: QueueService):
     await jobs.schedules.add("a", known(jobs), interval=0.1)
     await jobs.schedules.add("b", "greet", cron="* * * * *")
@@ -364,7 +395,7 @@ async def test_preview(jobs: QueueService):
     await jobs.schedules.add("ends", "greet", interval=60, ends_at=end)
     assert len(await jobs.schedules.preview("ends", 1000)) == 2
     for bad in (0, 1001, True):
-        with pytest.raises(ConfigurationError, match="limit"):
+        with pytest.raises(ConfigurationError, match="n must"):
             await jobs.schedules.preview("s", bad)
 
 

@@ -63,7 +63,7 @@ def test_a_face_and_its_service_lead_to_each_other(url: str) -> None:
 
 def test_every_twin_works(jobs: sync.QueueService) -> None:
     jobs.open()
-    assert jobs.migrate() == 2
+    assert jobs.migrate() == jobs.migrate() > 0
     handle = jobs.enqueue(work, 3)
     assert (jobs.get(handle.id), handle.created) == (handle.job(), True)
     many = jobs.enqueue_many(work.bind(n) for n in range(3))

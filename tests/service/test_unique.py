@@ -25,7 +25,7 @@ from tenure.errors import (
     UniquenessConflict,
 )
 from tests.service.conftest import End
-from tests.service.stores import Store, shared_store, store
+from tests.service.stores import Store, shared_store, store, store_on
 
 __all__ = ["shared_store", "store"]
 pytestmark = pytest.mark.anyio
@@ -326,12 +326,14 @@ async def test_keyed_and_unkeyed_jobs_go_in_one_batch(store: Store) -> None:
         assert (await jobs.enqueue(mail.options(unique_key="fresh"), "d")).created
 
 
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
 async def test_a_key_taken_in_a_transaction_is_free_after_its_rollback(
-    shared_store: Store,
+    engine: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    async with shared_store.service(tasks=TASKS) as jobs:
+    kept = store_on(engine, request, tmp_path)
+    async with kept.service(tasks=TASKS) as jobs:
         await jobs.find()
-        connection, begin = connected(shared_store)
+        connection, begin = connected(kept)
         connection.execute(begin)
         first = await jobs.using(connection).enqueue(report)
         twin = await jobs.using(connection).enqueue(report)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tenure.engines.memory import MemoryEngine
+from tenure.engines.open import open_engine
 from tenure.engines.protocol import Engine
 from tenure.engines.sqlite import SQLiteEngine
 from tenure.worker import assessor, runner
@@ -15,27 +16,29 @@ from tests.worker.kit import House
 from tests.worker.puppet import Strings, puppet
 
 
-def _engine(name: str, folder: Path) -> Engine:
-    if name == "memory":
+def _engine(request: pytest.FixtureRequest, folder: Path) -> Engine:
+    if request.param == "memory":
         return MemoryEngine()
+    if request.param == "redis":
+        return open_engine(request.getfixturevalue("valkey_store"))
     return SQLiteEngine(folder / "jobs.db", synchronous="normal")
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "redis"])
 async def house(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[House]:
     """A house on each engine."""
-    async with _engine(request.param, tmp_path) as engine:
+    async with _engine(request, tmp_path) as engine:
         house = House(engine)
         yield house
         house.keeper.close()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "redis"])
 async def moved(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> AsyncIterator[tuple[House, Strings]]:
     """A house on each engine, whose calls are counted and fail as told."""
-    async with _engine(request.param, tmp_path) as inner:
+    async with _engine(request, tmp_path) as inner:
         engine, strings = puppet(inner)
         house = House(engine)
         yield house, strings

@@ -28,7 +28,8 @@ def _items(cls: type[Any]) -> str:
 
 def _engines() -> str:
     rows = ["| URL | durable | shared | push | largest payload |", "|---|---|---|---|---|"]
-    for url in ("sqlite:///jobs.db", "postgresql://host/database", "memory://"):
+    urls = "sqlite:///jobs.db postgresql://host/database redis://host/0 memory://".split()
+    for url in urls:
         traits = open_engine(url).traits
         flags = " | ".join(
             "yes" if on else "no" for on in (traits.durable, traits.shared, traits.push)

@@ -118,10 +118,14 @@ class JobHandle(Generic[R]):
 
     def __init__(self, handle: AsyncJobHandle[R], service: AsyncQueueService) -> None:
         self.id = handle.id
-        self.created = handle.created
         self.cancelling = handle.cancelling
         self._inner = handle
         self._service = service
+
+    @property
+    def created(self) -> bool:
+        """As of `tenure.JobHandle`."""
+        return self._inner.created
 
     def __repr__(self) -> str:
         return f"<JobHandle {self.id}>"

@@ -10,9 +10,11 @@ from tools.mutations.limits import LIMITS
 from tools.mutations.memory import MEMORY
 from tools.mutations.operations import OPERATIONS
 from tools.mutations.postgres import POSTGRES
+from tools.mutations.redis import REDIS
 from tools.mutations.schedules import SCHEDULES
 from tools.mutations.sqlite import SQLITE
 from tools.mutations.suite import SUITE
+from tools.mutations.telling import TELLING
 
 MUTATIONS = (
     *AROUND,
@@ -22,7 +24,9 @@ MUTATIONS = (
     *MEMORY,
     *OPERATIONS,
     *POSTGRES,
+    *REDIS,
     *SCHEDULES,
     *SQLITE,
     *SUITE,
+    *TELLING,
 )

@@ -37,8 +37,8 @@ SQLITE = (
             "TestExpired::test_a_job_expires_at_the_very_instant",
         ),
         (
-            "queue = :queue AND available_at <= :now",
-            "queue = :queue",
+            "AND queue = :queue\n    AND available_at <= :now",
+            "AND queue = :queue",
             "TestPromote::test_only_due_jobs_are_promoted",
         ),
         (
@@ -140,7 +140,7 @@ SQLITE = (
         "engines/sqlite/claiming.py",
         "sqlite",
         (
-            "tuple(queue for queue in queues if queue not in paused)",
+            "tuple(queue for queue in queues if queue not in special.paused)",
             "queues",
             "TestPaused::test_a_paused_queue_gives_nothing_until_it_goes_on",
         ),

@@ -12,6 +12,7 @@ from tenure.cli import output, target
 from tenure.cli.details import details
 from tenure.cli.errors import FAILED, NOT_FOUND, Refusal
 from tenure.cli.options import common
+from tenure.cli.progress import in_parts
 from tenure.cli.selecting import selected, selecting
 from tenure.cli.text import line
 from tenure.cli.values import arguments_of, sort_out
@@ -84,7 +85,7 @@ def cancel(
         return await service.cancel(*ids, force=force, dry_run=True, **where)
 
     async def act(service: QueueService, _: bool) -> CancelResult:
-        return await service.cancel(*chosen, force=force)
+        return await in_parts(chosen, lambda part: service.cancel(*part, force=force), "Cancelling")
 
     chosen = list(dict.fromkeys(ids))
     _need(ids, where)
@@ -133,7 +134,7 @@ def requeue(
 
     async def act(service: QueueService, is_app: bool) -> RequeueResult:
         if not edits:
-            return await service.requeue(*chosen)
+            return await in_parts(chosen, lambda part: service.requeue(*part), "Requeueing")
         if len(chosen) != 1:
             raise Refusal("--argument is for one job, by its id")
         job = await service.get(chosen[0])

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import click
 import msgspec
 
 from tenure.cli import output, target
+from tenure.cli.listing import Listing
 from tenure.cli.options import app_argument, common
 from tenure.cli.output import Column
 from tenure.cli.rates import RateText, rate_text
 from tenure.cli.text import span
-from tenure.core.fleet import QueueSettings
+from tenure.core.fleet import UNKNOWN_TASK, QueueSettings
 from tenure.core.limits import NO_LIMITS, Limits, Rate
 from tenure.core.query import QueueStats
 from tenure.service import QueueService
@@ -21,16 +22,8 @@ from tenure.service import QueueService
 _COUNTS = tuple(
     name for name in QueueStats.__struct_fields__ if name not in {"queue", "oldest_due"}
 )
+Listed = list[tuple[QueueStats, QueueSettings]]
 _queue = click.argument("arguments", nargs=-1, required=True, metavar="[APP] QUEUE")
-
-
-class Listing(click.Group):
-    """A group that lists, unless the first word is one of its commands."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
-            args = ["list", *args]
-        return super().parse_args(ctx, args)
 
 
 @click.group(cls=Listing)
@@ -47,20 +40,26 @@ def queues() -> None:
 def list_queues(app: str | None, as_json: bool, show_traceback: bool) -> None:
     """Count the jobs of each queue by state, and show its settings.
 
-    "pending" are due now, "scheduled" wait for their time, "lapsed" are running jobs whose worker
-    vanished. "waiting" is how long the first due job has waited. "settings": whether the queue is
-    paused, and its limits.
+    "pending" are due now, "blocked" those of them that a limit holds back; "scheduled" wait for
+    their time, "lapsed" are running jobs whose worker vanished. "waiting" is how long the first due
+    job has waited. "settings": whether the queue is paused, and its limits. Jobs that nobody can
+    run, as far as this app and the workers tell, are pointed out.
     """
 
-    async def ask(service: QueueService, _: bool) -> list[tuple[QueueStats, QueueSettings]]:
-        settings = {kept.queue: kept for kept in await service.queues.settings()}
+    async def ask(service: QueueService, _: bool) -> tuple[Listed, Sequence[str]]:
+        inspection = await service.inspect()
+        settings = {kept.queue: kept for kept in inspection.queues}
         stats = {kept.queue: kept for kept in await service.queues.stats()}
-        return [
+        listed = [
             (stats.get(name) or QueueStats(name), settings.get(name) or QueueSettings(name))
             for name in sorted({*stats, *settings})
         ]
+        findings = inspection.findings
+        return listed, [found.text for found in findings if found.code == UNKNOWN_TASK]
 
-    found = target.call(app, ask, show_traceback=show_traceback)
+    found, hints = target.call(app, ask, show_traceback=show_traceback)
+    for hint in hints:
+        output.note(hint)
     if as_json:
         output.documents(_stats(stats) | _settings(settings) for stats, settings in found)
         return

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from tenure.cli import output, target
+from tenure.cli.listing import Listing
 from tenure.cli.options import app_argument, common
 from tenure.cli.output import Column
 from tenure.schedules import PREVIEW_MAX, ScheduleInfo, Synced
@@ -17,9 +18,12 @@ from tenure.service import QueueService
 _MOST = click.IntRange(1, PREVIEW_MAX)
 
 
-@click.group()
+@click.group(cls=Listing)
 def schedules() -> None:
-    """List recurring jobs, run, pause or resume them."""
+    """List recurring jobs, run, pause or resume them.
+
+    Without a command it is `tenure schedules list`.
+    """
 
 
 @schedules.command("list")

@@ -11,6 +11,9 @@ from tenure.core.durations import SECOND
 from tenure.core.limits import NO_LIMITS, Limits
 from tenure.core.states import FINAL, State
 
+UNKNOWN_TASK = "task-unknown"
+"""The code of the finding that there are jobs which nobody can run."""
+
 
 class QueueSettings(msgspec.Struct, frozen=True):
     """How a queue is treated by the whole fleet. Jobs of a paused queue are not claimed as due."""
@@ -167,7 +170,7 @@ def notes(
         text = f"{count} jobs have tasks that this app does not know: {shown(unknown)}"
         remedy = "nothing, if another app has these tasks; else bring them back, as an alias of "
         remedy += "the task that replaced them, or cancel the jobs"
-        found.append(Finding("task-unknown", text, remedy, problem=False))
+        found.append(Finding(UNKNOWN_TASK, text, remedy, problem=False))
     paused = sorted(settings.queue for settings in inspection.queues if settings.paused)
     if paused:
         text = f"{len(paused)} queues are paused: {shown(paused)}"

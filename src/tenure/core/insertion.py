@@ -29,12 +29,12 @@ class Inserted(NamedTuple):
     """The answer to one insert.
 
     `created` is False when nothing was inserted: this very id was there already, or a job `id` has
-    the unique key, or is the job of the same tick. `cancelling`: the job that has the key was asked
-    to stop, so it may not do what is wanted.
+    the unique key, or is the job of the same tick; None where that is not known yet. `cancelling`:
+    the job that has the key was asked to stop, so it may not do what is wanted.
     """
 
     id: str
-    created: bool
+    created: bool | None
     cancelling: bool = False
 
 

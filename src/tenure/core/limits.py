@@ -6,8 +6,19 @@ attempt (a settlement, a sweep, a cancel by force) frees its slot in the same wr
 
 A limit of a whole queue is room that a claim has for the queue. A limit of keys blocks jobs: a due
 job that meets its limit in a claim is no longer ready, so no later claim walks past it, until a
-slot of its key is freed or the rate of its key allows one more. What each engine must do about it
-is told by `tenure.engines.protocol`.
+slot of its key is freed or the rate of its key allows one more. It keeps its rank; `blocked` says
+why it is not ready.
+
+What an engine owes, beside what `engines.protocol` says of claims:
+
+- No two claims count the same free slot: those of one limited queue take turns, and count running
+  rows after their turn began.
+- A slot of a key is freed by whatever writes a row such that `frees` names the key. For each slot
+  freed, the operation's last act is to make ready the first blocked job (`rank, id`) of each task
+  of that key. It must not miss a job that a claim blocks at this moment, nor one whose blocker was
+  settled in a transaction of the caller; where a process may die in between, `sweep` makes up for
+  it.
+- The end of an attempt in a limited queue signals QUEUE.
 
 A rate is kept as a theoretical arrival time (GCRA): the instant at which as many starts as there
 were would be over if they came one interval apart.
@@ -60,6 +71,16 @@ class Rate(msgspec.Struct, frozen=True):
     def interval(self) -> int:
         """Microseconds from one start to the next."""
         return -(-self.period // self.count)
+
+    @property
+    def ahead(self) -> int:
+        """Microseconds that the arrival time may be ahead when one more starts."""
+        return (self.burst - 1) * self.interval
+
+    @property
+    def horizon(self) -> int:
+        """Microseconds that the arrival time is ahead at most, unless it says nothing."""
+        return 2 * self.burst * self.interval
 
     @property
     def longest(self) -> int:
@@ -124,7 +145,7 @@ class Cell(NamedTuple):
 
 def allowed(rate: Rate, arrival: int | None, now: int) -> int:
     """How many may start now."""
-    slack = now + (rate.burst - 1) * rate.interval - _bounded(rate, arrival, now)
+    slack = now + rate.ahead - _bounded(rate, arrival, now)
     return slack // rate.interval + 1 if slack >= 0 else 0
 
 
@@ -135,7 +156,7 @@ def spent(rate: Rate, arrival: int | None, now: int, count: int) -> int:
 
 def next_start(rate: Rate, arrival: int | None, now: int) -> int:
     """When one more may start: `now` or later."""
-    return max(now, _bounded(rate, arrival, now) - (rate.burst - 1) * rate.interval)
+    return max(now, _bounded(rate, arrival, now) - rate.ahead)
 
 
 def _bounded(rate: Rate, arrival: int | None, now: int) -> int:
@@ -144,7 +165,7 @@ def _bounded(rate: Rate, arrival: int | None, now: int) -> int:
     One burst leads it ahead by so many intervals. What is twice as far ahead is of another rate, or
     of a clock that was set back since: it begins anew, rather than to hold anybody back for long.
     """
-    if arrival is None or arrival > now + 2 * rate.burst * rate.interval:
+    if arrival is None or arrival > now + rate.horizon:
         return now
     return max(arrival, now)
 

@@ -112,13 +112,14 @@ class Page(msgspec.Struct, frozen=True):
 class QueueStats(msgspec.Struct, frozen=True):
     """The depth of one queue.
 
-    `pending` counts what is due, `scheduled` what waits for its `available_at`. `running` includes
-    `lapsed`: those whose lease ran out. `oldest_due`: microseconds since the first due job became
-    due; None when none is.
+    `pending` counts what is due, `scheduled` what waits for its `available_at`; `blocked` are those
+    of them that a claim has met and a limit holds back. `running` includes `lapsed`: those whose
+    lease ran out. `oldest_due`: microseconds since the first due job became due; None when none is.
     """
 
     queue: str
     pending: int = 0
+    blocked: int = 0
     scheduled: int = 0
     running: int = 0
     lapsed: int = 0

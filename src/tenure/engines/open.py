@@ -7,6 +7,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from tenure.clock import SYSTEM_CLOCK, Clock
 from tenure.engines.protocol import Engine
+from tenure.engines.urls import REDIS_KINDS
 from tenure.engines.urls import redact as redact
 from tenure.errors import ConfigurationError
 
@@ -21,6 +22,9 @@ def open_engine(url: str, *, clock: Clock = SYSTEM_CLOCK) -> Engine:
       with `?synchronous=full` or `normal`, and `timeout=` seconds until a call gives up
     - `postgresql://user@host:5432/database`, with what libpq takes (`?sslmode=require`), and
       `schema=` (tenure), `prefix=` of the tables' names, `timeout=`, and `connections=` (8) at most
+    - `redis://user:password@host:6379/0`, `rediss://` with TLS, `unix:///run/redis.sock`,
+      `redis+sentinel://host:26379,host:26379/service`, `redis+cluster://host:6379,host:6379`, or
+      the same with `valkey`; with `namespace=` (tenure), `timeout=`, for TLS `cafile=`, `verify=`
 
     Raises `ConfigurationError` naming what is wrong and what is allowed.
     """
@@ -100,6 +104,19 @@ def _postgresql(parts: SplitResult, clock: Clock) -> Engine:
     return PostgresEngine(place_of(url), clock=clock)
 
 
+def _redis(parts: SplitResult, clock: Clock) -> Engine:
+    try:
+        from tenure.engines.redis import RedisEngine, place_of
+    except ImportError as error:
+        raise ConfigurationError(
+            f"{parts.scheme}:// needs redis-py; install tenure[redis] ({error})"
+        ) from error
+
+    _once(parts)
+    url = f"{parts.scheme}://{parts.netloc}{parts.path}{'?' if parts.query else ''}{parts.query}"
+    return RedisEngine(place_of(url), clock=clock)
+
+
 def _seconds(value: str | None, default: float = 10.0) -> float:
     if value is None:
         return default
@@ -114,4 +131,5 @@ _MAKERS: Mapping[str, Maker] = {
     "sqlite": _sqlite,
     "postgresql": _postgresql,
     "postgres": _postgresql,
+    **dict.fromkeys(REDIS_KINDS, _redis),
 }

@@ -71,8 +71,9 @@ class Operate(Protocol):
         instant (microseconds since the epoch), the oldest first; returns how many.
 
         Jobs in the order `finished_at, id`, restricted further by `where`, of which `ids`,
-        `states`, `tasks` and `queues` count; events in the order in which they were kept. A
-        reservation outlives its job. Raises `ConfigurationError` for a limit out of range.
+        `states`, `tasks` and `queues` count; of events those that are old enough among the first
+        `limit` that are kept, and no others are looked at. A reservation outlives its job. Raises
+        `ConfigurationError` for a limit out of range.
         """
         ...
 
@@ -253,15 +254,7 @@ class Transactions(Protocol):
 
 
 class Core(Protocol):
-    """What every engine has.
-
-    A slot of a concurrency key is freed by any operation that writes a row such that
-    `core.limits.frees` names the key. For each slot freed, the operation's last act is to make
-    ready the first blocked job (`rank, id`) of each task of that key. This must not miss a job that
-    a claim blocks at the same moment, nor one whose blocker was settled in a transaction of the
-    caller; where a process may die between the two, `sweep` makes up for it. The end of an attempt
-    in a limited queue signals QUEUE.
-    """
+    """What every engine has. What each operation owes to limits, `core.limits` says."""
 
     @property
     def traits(self) -> Traits: ...
@@ -306,9 +299,6 @@ class Core(Protocol):
         not grow with the backlog, with jobs in the future, blocked jobs, other queues or unknown
         names.
 
-        No two claims may count the same free slot: those of one limited queue take turns, and
-        count running rows after their turn began. Jobs that claims block or unblock are pending
-        and keep their rank; `blocked` says why they are not ready.
         """
         ...
 

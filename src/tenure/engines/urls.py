@@ -9,6 +9,14 @@ _SECRET_WORDS = ("pass", "pwd", "secret", "token", "key", "auth", "credential")
 _HOST = re.compile(r"[^:/?#]*(:\d+)?[/?]")
 """A host with its path or query: an `@` behind it is part of these."""
 
+_FORMS = ("", "s", "+sentinel", "s+sentinel", "+cluster", "s+cluster")
+REDIS_KINDS = {
+    **{f"redis{form}": f"redis{form}" for form in _FORMS},
+    **{f"valkey{form}": f"redis{form}" for form in _FORMS},
+    "unix": "unix",
+}
+"""The schemes of URLs of Redis and Valkey, and what each is called everywhere else."""
+
 
 def redact(url: str) -> str:
     """The URL with its passwords hidden, fit to be shown. Takes any text, and never raises.

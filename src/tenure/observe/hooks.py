@@ -37,10 +37,8 @@ class Hooks:
 
     def hears(self, name: str) -> bool:
         """Whether anybody wants happenings of this name; ask first where facts are costly."""
-        for _, names in self._hooks:  # spelt out, as it is asked several times per job
-            if not names or name in names:
-                return True
-        return False
+        # Mostly there are none, and it is asked several times per job.
+        return bool(self._hooks) and any(not names or name in names for _, names in self._hooks)
 
     def add(self, hook: Hook, *names: str) -> Callable[[], None]:
         """Call `hook` from now on, for these names (none given: all); the returned function stops

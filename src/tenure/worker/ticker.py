@@ -100,8 +100,10 @@ class Ticker:
         """
         self.wake()
         before = self._answers
-        wait = await self.look()
-        return self._answers - before, wait <= 0
+        await self.look()
+        now = self._time.now()
+        more = any(row.next_at is not None and row.next_at <= now for row in self._live())
+        return self._answers - before, more and self._answers > before
 
     async def look(self) -> float:
         """Fire all that is due; the seconds until there may be something to do."""

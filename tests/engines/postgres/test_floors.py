@@ -8,7 +8,7 @@ import time
 import psycopg
 import pytest
 
-from tenure.core.fleet import QueueSettings
+from tenure.core.fleet import QueueChange
 from tenure.core.job import JobRow, new_row
 from tenure.core.outcomes import Completed
 from tenure.core.rules import decide
@@ -104,10 +104,10 @@ async def test_a_quick_claim_leaves_paused_queues_alone(engine):
     """One that one statement is enough for, as workers make them."""
     await engine.insert([make_job(queue="a"), make_job(queue="b")])
     claim = Claim(owner="w", limit=5, lease=60_000_000, tasks=("t",), queues=("a", "b"))
-    assert is_simple(claim)
-    await engine.configure(QueueSettings("a", paused=True))
+    assert is_simple(claim, Floors())
+    await engine.configure(QueueChange("a", paused=True))
     assert [row.queue for row in await engine.claim(claim)] == ["b"]
-    await engine.configure(QueueSettings("a"))
+    await engine.configure(QueueChange("a", paused=False))
     assert [row.queue for row in await engine.claim(claim)] == ["a"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import psycopg
 import pytest
@@ -18,6 +19,7 @@ from tenure.engines.postgres.place import _RELATIONS, Place, PlacedStatements, s
 from tenure.engines.schema import schema_sql
 from tenure.errors import ConfigurationError, EngineUnavailable, SchemaError
 from tests.engines.postgres.conftest import make_job
+from tests.worker.kit import until
 
 pytestmark = pytest.mark.anyio
 
@@ -268,3 +270,28 @@ def test_every_name_fits_into_what_postgresql_keeps():
 
 def schema_names(place: Place) -> list[str]:
     return [place.channel, place.schema, *(place.prefix + name for name in _RELATIONS)]
+
+
+def open_connections() -> set[int]:
+    return {
+        id(found)
+        for found in gc.get_objects()
+        if isinstance(found, psycopg.AsyncConnection) and not found.closed
+    }
+
+
+async def test_an_opening_that_is_given_up_twice_leaves_no_connection(store):
+    """As where a worker ends while its leases connect: nobody waits for the closing either."""
+    before = open_connections()
+    for steps in range(0, 60, 3):
+        opening = asyncio.create_task(PostgresEngine(place_of(store)).__aenter__())
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        opening.cancel()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        opening.cancel()
+        [engine] = await asyncio.gather(opening, return_exceptions=True)
+        if isinstance(engine, PostgresEngine):
+            await engine.__aexit__(None, None, None)
+    await until(lambda: open_connections() <= before)

@@ -103,6 +103,7 @@ PLANS: dict[str, set[str]] = {
     "lapsed_candidates": RUNNING,
     "take_lapsed": PRIMARY,
     "resume": RUNNING,
+    "chores": {"jobs_waiting", "jobs_overdue"},
     "promote": {"jobs_waiting", "jobs_turns"} | PRIMARY,
     "take_turns": PRIMARY,
     "last_turns": {"jobs_turns"},

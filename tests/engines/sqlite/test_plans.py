@@ -10,6 +10,7 @@ import pytest
 
 from tenure.clock import IdSource
 from tenure.core import rules
+from tenure.core.event import NewEvent
 from tenure.core.fleet import QueueChange
 from tenure.core.job import COLUMNS, JobError, JobRow, NewJob
 from tenure.core.limits import Limits, Rate
@@ -17,7 +18,7 @@ from tenure.core.outcomes import Change, Completed, Errored, Released, ReleaseRe
 from tenure.core.query import SCAN_MAX, Filter, Page
 from tenure.core.states import State
 from tenure.engines.protocol import Claim
-from tenure.engines.sqlite import claiming, fleet, operations, queries
+from tenure.engines.sqlite import claiming, fleet, history, operations, queries
 from tenure.engines.sqlite.connection import Place, connect
 from tenure.engines.sqlite.operations import SQL
 from tenure.engines.sqlite.thread import Transaction
@@ -276,6 +277,20 @@ def test_next_due_costs_the_same_beside_many_others(connection: sqlite3.Connecti
     alone = cost()
     fill(connection, scaled(17_000, 300_000))
     assert cost() <= alone + SLACK
+
+
+def test_pruning_costs_the_same_however_many_events_are_kept(connection: sqlite3.Connection):
+    def keep(count: int) -> None:
+        events = [NewEvent(name="e", facts={}) for _ in range(count)]
+        do(connection, lambda tx: history.append(tx, events, NOW))
+
+    def cost() -> int:
+        return steps_of(connection, lambda tx: history.prune(tx, NOW, 100))
+
+    keep(100)
+    few = cost()
+    keep(5_000)
+    assert cost() <= few + SLACK
 
 
 def test_a_claim_costs_the_same_beside_many_blocked_jobs(connection: sqlite3.Connection, scaled):

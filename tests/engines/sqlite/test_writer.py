@@ -251,7 +251,7 @@ async def test_closing_finishes_what_is_queued(path: str):
 
 async def test_any_loop_may_wait_for_an_answer(engine: SQLiteEngine):
     def in_another_loop(job_id: str) -> bool:
-        return asyncio.run(engine.insert([make_job(id=job_id)]))[0].created
+        return bool(asyncio.run(engine.insert([make_job(id=job_id)]))[0].created)
 
     created = await asyncio.gather(
         *(asyncio.to_thread(in_another_loop, f"x{i}") for i in range(8)),
@@ -268,7 +268,7 @@ async def test_a_side_engine_works_beside_it_from_a_thread(engine: SQLiteEngine)
 
     async def use() -> bool:
         async with side:
-            return (await side.insert([make_job(id="a")]))[0].created
+            return bool((await side.insert([make_job(id="a")]))[0].created)
 
     assert await asyncio.to_thread(lambda: asyncio.run(use()))
     assert (await engine.get(["a"]))[0] is not None

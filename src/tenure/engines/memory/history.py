@@ -45,8 +45,8 @@ class History:
         return list(islice(filter(where.matches, later), limit))
 
     def prune(self, before: int, limit: int) -> int:
-        old = (n for n, data in self._events.items() if _decode(data).at < before)
-        gone = list(islice(old, limit))
+        first = islice(self._events.items(), limit)
+        gone = [number for number, data in first if _decode(data).at < before]
         for number in gone:
             del self._events[number]
         return len(gone)

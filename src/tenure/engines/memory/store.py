@@ -353,6 +353,8 @@ def _count(counts: dict[str, Any], row: Row, now: int) -> None:
     """Add one row to the depths of its queue."""
     name = str(row["state"])
     if row["state"] == State.PENDING:
+        if row["blocked"] is not None:
+            counts["blocked"] = counts.get("blocked", 0) + 1
         waited = now - row["available_at"]
         if waited < 0:
             name = "scheduled"

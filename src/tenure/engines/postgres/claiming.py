@@ -30,10 +30,11 @@ _PAUSES = 3
 """How often a claim that found nothing but locked jobs looks again."""
 
 
-def is_simple(claim: Claim) -> bool:
+def is_simple(claim: Claim, floors: Floors) -> bool:
     """Whether one statement may be enough."""
     return (
-        Arm.DUE in claim.arms
+        floors.limited.isdisjoint(claim.queues)
+        and Arm.DUE in claim.arms
         and claim.tasks is not None
         and not claim.ids
         and not claim.room
@@ -104,22 +105,25 @@ def claim(out: Effects, claim: Claim, floors: Floors) -> Steps[list[JobRow]]:
     if claim.limit <= 0:
         return []
     queues = tuple(dict.fromkeys(claim.queues))
-    limited = yield from limiting.lock(queues)
-    now = (yield from rows.clock(out)) if limited else 0
+    special = yield from limiting.lock(queues)
+    now = (yield from rows.clock(out)) if special.paced else 0
+    ((waiting, overdue),) = yield Ask("chores", {"queues": list(queues), "now": out.now})
     if Arm.PROMOTE in claim.arms:
-        yield from _promote(out, queues, claim.limit)
-        yield from limiting.wake(out, limited, claim.limit, now)
-    if Arm.EXPIRED in claim.arms:
+        if waiting:
+            yield from _promote(out, queues, claim.limit)
+        yield from limiting.wake(out, special.limits, claim.limit, now)
+    if Arm.EXPIRED in claim.arms and overdue:
         yield from expire(out, queues, claim.limit)
     taken: list[JobRow] = []
     if Arm.RESUME in claim.arms and claim.held is not None:
         held = {"owner": claim.owner, "held": list(claim.held), "most": claim.limit}
         again = yield Ask("resume", held | {"lease": claim.lease, "now": out.now})
         taken += [to_row(values[:-1]) for values in again]
-    paused = {row[0] for row in (yield Ask("paused_queues"))}
-    moving = tuple(queue for queue in queues if queue not in paused)
+    moving = tuple(queue for queue in queues if queue not in special.paused)
     room = Room(claim.limit - len(taken), claim.room)
-    limited = {queue: given for queue, given in limited.items() if queue in moving}
+    limited = {queue: given for queue, given in special.limits.items() if queue in moving}
+    floors.limited.difference_update(queues)
+    floors.limited.update(special.limits)
     if Arm.LAPSED in claim.arms and room.left and limited:
         yield from _free_slots(out, claim, limited, room.left)
     if Arm.LAPSED in claim.arms and room.left and moving:

@@ -152,7 +152,7 @@ class PostgresEngine:
         if claim.limit <= 0:
             return []
         floors = self._opened("claim").floors
-        if claiming.is_simple(claim):
+        if claiming.is_simple(claim, floors):
             taken = await self._at_home(
                 "claim", lambda h: h.claim(lambda out: claiming.claim_due(out, claim, floors), now)
             )

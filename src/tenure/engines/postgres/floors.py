@@ -31,7 +31,8 @@ _FRONT = -(2**63)
 
 
 class Floors:
-    """The lowest ranks that are worth a look, by lane, for the claims of one handle."""
+    """The lowest ranks that are worth a look, by lane, for the claims of one handle; and where it
+    is not worth to try the short way, because queues are limited."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
@@ -39,6 +40,8 @@ class Floors:
         self._raised: dict[Lane, int] = {}
         self._until = 0.0
         self._used = False
+        self.limited: set[str] = set()
+        """Queues that had limits when they were last claimed from."""
 
     def of(self, lanes: Sequence[Lane]) -> Bigints:
         """From which rank on to look, for each of these lanes."""

@@ -13,11 +13,11 @@ from tenure.core.insertion import Inserted
 from tenure.core.job import JobRow, NewJob
 from tenure.core.lease import Beat, Extension
 from tenure.core.outcomes import Settled, Settlement
+from tenure.engines.flow import Flow
 from tenure.engines.postgres import inserting, limiting, migrating, settling
 from tenure.engines.postgres.arrays import Texts
 from tenure.engines.postgres.companion import ClaimSteps, Companion, Platform
 from tenure.engines.postgres.floors import Floors
-from tenure.engines.postgres.flow import Flow
 from tenure.engines.postgres.link import CONFLICTS, STALE, TRIES, Link, translated
 from tenure.engines.postgres.place import Place, PlacedStatements
 from tenure.engines.postgres.pool import Pool
@@ -87,6 +87,9 @@ class Handle:
                 await self.all_told()
         except TimeoutError:
             pass
+        except BaseException:  # the caller does not wait, and nobody else will come
+            self._pool.shut()
+            raise
         await self._ear.close()
         await self._pool.close()
 

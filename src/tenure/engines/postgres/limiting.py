@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -38,15 +38,30 @@ def kept(given: Limits) -> str | None:
     return None if given == NO_LIMITS else _encode(given).decode()
 
 
-def lock(queues: Iterable[str]) -> Steps[dict[str, Limits]]:
-    """The limits of those of these queues that have any, locked."""
-    found = yield Ask("lock_limits", {"queues": Texts(queues)})
-    return {queue: read(text) for queue, text in found}
+class Special(NamedTuple):
+    """Of some queues, those that are not treated as any other."""
+
+    paused: frozenset[str]
+    limits: dict[str, Limits]
+
+    @property
+    def paced(self) -> bool:
+        """Whether any has a rate."""
+        return any(kept.rate or kept.key_rate for kept in self.limits.values())
+
+
+def lock(queues: Iterable[str]) -> Steps[Special]:
+    """Those of these queues that are paused or limited, locked."""
+    found = yield Ask("lock_special", {"queues": Texts(queues)})
+    return Special(
+        frozenset(queue for queue, paused, _ in found if paused),
+        {queue: read(text) for queue, _, text in found if text is not None},
+    )
 
 
 def pass_on(out: Effects, freed: Mapping[Key, int]) -> Steps[None]:
     """Give freed slots to the next ones that wait for them. To be run in one transaction."""
-    yield from lock({queue for queue, _ in freed})
+    yield Ask("lock_loosely", {"queues": Texts({queue for queue, _ in freed})})
     yield from unblock(out, Blocked.CONCURRENCY, dict(sorted(freed.items())))
 
 
@@ -77,7 +92,7 @@ def repair(out: Effects, most: int) -> Steps[None]:
 
 def repair_keys(out: Effects, keys: Iterable[Key]) -> Steps[None]:
     """The same for these keys, of which a slot may be free. To be run in one transaction."""
-    found = yield from lock({queue for queue, _ in keys})
+    found = (yield from lock({queue for queue, _ in keys})).limits
     slots = {key: found[key[0]].key_concurrency or 0 for key in sorted(keys) if key[0] in found}
     values = _keys(slots) | {"slots": Bigints(slots.values())}
     for job_id, queue in (yield Ask("repair_keys", values)):
@@ -148,9 +163,10 @@ def inform(gate: Gate, candidates: Sequence[Candidate]) -> Steps[None]:
         gate.cells.update((yield from _cells(paced)))
 
 
-def close(gate: Gate, queues: Iterable[str]) -> Steps[None]:
+def close(gate: Gate, given: Mapping[str, Limits]) -> Steps[None]:
     """Write what is left of each rate."""
-    gate.cells.update((yield from _cells([(queue, OF_QUEUE) for queue in queues])))
+    paced = [(queue, OF_QUEUE) for queue, kept in given.items() if kept.rate is not None]
+    gate.cells.update((yield from _cells(paced)))
     yield from keep(gate.changed())
 
 

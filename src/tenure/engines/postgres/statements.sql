@@ -662,14 +662,15 @@ ORDER BY id DESC;
 -- The depth of every queue, or of these. Reads both tables: never on a hot path.
 WITH clock AS MATERIALIZED (SELECT {now} AS now),
 both_kinds AS (
-    SELECT queue, state, available_at, lease_until FROM {jobs}
+    SELECT queue, state, available_at, blocked, lease_until FROM {jobs}
     WHERE %(queues)s::text[] IS NULL OR queue = ANY(%(queues)s::text[])
     UNION ALL
-    SELECT queue, state, available_at, lease_until FROM {finished}
+    SELECT queue, state, available_at, blocked, lease_until FROM {finished}
     WHERE %(queues)s::text[] IS NULL OR queue = ANY(%(queues)s::text[])
 )
 SELECT queue,
     count(*) FILTER (WHERE state = 'pending' AND available_at <= now),
+    count(*) FILTER (WHERE state = 'pending' AND blocked IS NOT NULL),
     count(*) FILTER (WHERE state = 'pending' AND available_at > now),
     count(*) FILTER (WHERE state = 'running'),
     count(*) FILTER (WHERE state = 'running' AND lease_until <= now),
@@ -773,10 +774,32 @@ WHERE queue = ANY(%(queues)s::text[]) AND limits IS NOT NULL ORDER BY queue;
 -- The limits of all queues that have any.
 SELECT queue, limits FROM {queues} WHERE limits IS NOT NULL ORDER BY queue;
 
--- name: lock_limits
--- The limits of those of these queues that have any. Claims of them take turns here.
-SELECT queue, limits FROM {queues}
-WHERE queue = ANY(%(queues)s::text[]) AND limits IS NOT NULL ORDER BY queue FOR NO KEY UPDATE;
+-- name: lock_special
+-- Those of these queues that are paused or limited, and how. Claims of them take turns here.
+SELECT queue, paused, limits FROM {queues}
+WHERE queue = ANY(%(queues)s::text[]) AND (paused OR limits IS NOT NULL)
+ORDER BY queue FOR NO KEY UPDATE;
+
+-- name: lock_loosely
+-- The same for a step that a sweep makes up for, so that nobody waits for the disk at its end.
+SELECT set_config('synchronous_commit', 'off', true) FROM {queues}
+WHERE queue = ANY(%(queues)s::text[]) AND (paused OR limits IS NOT NULL)
+ORDER BY queue FOR NO KEY UPDATE;
+
+-- name: chores
+-- Whether a job of these queues has to be promoted, and whether one has to expire.
+WITH clock AS MATERIALIZED (SELECT {now} AS now)
+SELECT EXISTS (
+    SELECT FROM unnest(%(queues)s::text[]) AS q (queue), clock WHERE clock.now >= (
+        SELECT min(j.available_at) FROM {jobs} j
+        WHERE j.state = 'pending' AND NOT j.ready AND j.blocked IS NULL AND j.queue = q.queue
+    )
+), EXISTS (
+    SELECT FROM unnest(%(queues)s::text[]) AS q (queue), clock WHERE clock.now >= (
+        SELECT min(j.expires_at) FROM {jobs} j
+        WHERE j.state = 'pending' AND j.expires_at IS NOT NULL AND j.queue = q.queue
+    )
+);
 
 -- name: running_in_queues
 -- How many jobs of these queues run.
@@ -1029,10 +1052,6 @@ UPDATE {rates} SET wake_at = NULL WHERE queue = %(queue)s::text AND wake_at IS N
 -- Remove what says no more than a rate that is not kept, see tenure.core.limits.is_over.
 DELETE FROM {rates} WHERE wake_at IS NULL AND arrival <= {now};
 
--- name: paused_queues
--- The queues whose jobs are not to be claimed.
-SELECT queue FROM {queues} WHERE paused;
-
 -- name: forget_workers
 -- Remove workers whose word no longer holds, but for this one.
 DELETE FROM {workers} WHERE until <= {now} AND id <> %(id)s::text;
@@ -1109,12 +1128,14 @@ SELECT max(xid::text::bigint) FROM {events} WHERE xid >= pg_snapshot_xmin(pg_cur
 SELECT pg_snapshot_xmin(pg_current_snapshot()) <= %(xid)s::text::xid8;
 
 -- name: prune_events
--- Remove the first events that were kept before an instant.
-DELETE FROM {events} WHERE (xid, number) IN (
-    SELECT xid, number FROM {events} WHERE at < %(before)s::bigint
-    ORDER BY xid, number LIMIT %(most)s::bigint
+-- Remove those of the first events that were kept before an instant. However many there are, only
+-- the first are looked at: their order is nearly that of their times.
+WITH first AS MATERIALIZED (
+    SELECT xid, number, at FROM {events} ORDER BY xid, number LIMIT %(most)s::bigint
 )
-RETURNING number;
+DELETE FROM {events} AS e USING first
+WHERE e.xid = first.xid AND e.number = first.number AND first.at < %(before)s::bigint
+RETURNING e.number;
 
 -- name: prune_jobs
 -- Remove the first jobs that ended so before an instant; a NULL list matches all. Chosen once, up

@@ -176,18 +176,18 @@ ORDER BY rank, id LIMIT :limit;
 -- As `ready_in_lane`, with the keys that limits ask for.
 SELECT rank, id, :queue, concurrency_key, rate_key FROM (
     SELECT rank, id, concurrency_key, rate_key, expires_at FROM jobs INDEXED BY jobs_ready
-    WHERE state = 'pending' AND ready = 1 AND queue = :queue AND task = :task
-    ORDER BY rank, id LIMIT :reach
-) WHERE expires_at IS NULL OR expires_at > :now
-LIMIT :limit;
+    WHERE queue = :queue AND task = :task AND state = 'pending' AND ready = 1
+    ORDER BY rank, id
+    LIMIT :reach
+) AS lane WHERE coalesce(expires_at > :now, 1) LIMIT :limit;
 
 -- name: limited_by_id
 -- As `ready_by_id`, with the keys that limits ask for.
 SELECT rank, id, queue, concurrency_key, rate_key FROM jobs
-WHERE id IN (SELECT value FROM json_each(:ids))
-    AND +state = 'pending' AND +ready = 1 AND (expires_at IS NULL OR +expires_at > :now)
+WHERE +state = 'pending' AND +ready = 1 AND coalesce(expires_at > :now, 1)
+    AND id IN (SELECT value FROM json_each(:ids))
     AND +queue IN (SELECT value FROM json_each(:queues))
-    AND (:tasks IS NULL OR +task IN (SELECT value FROM json_each(:tasks)))
+    AND (+task IN (SELECT value FROM json_each(:tasks)) OR :tasks IS NULL)
 ORDER BY rank, id;
 
 -- name: running_in_queue
@@ -494,6 +494,7 @@ ORDER BY id DESC;
 -- The depth of every queue, or of these. Reads the whole table: never on a hot path.
 SELECT queue,
     sum(state = 'pending' AND available_at <= :now),
+    sum(state = 'pending' AND blocked IS NOT NULL),
     sum(state = 'pending' AND available_at > :now),
     sum(state = 'running'),
     sum(state = 'running' AND lease_until <= :now),
@@ -606,9 +607,11 @@ WHERE job_id IN (SELECT value FROM json_each(:job_ids)) AND job_id IS NOT NULL
 ORDER BY number LIMIT :limit;
 
 -- name: prune_events
--- Remove the first events that were kept before an instant.
+-- Remove those of the first events that were kept before an instant. However many there are, only
+-- the first are looked at: their order is that of their times, but for steps of the clock.
 DELETE FROM events WHERE number IN (
-    SELECT number FROM events WHERE at < :before ORDER BY number LIMIT :limit
+    SELECT number FROM (SELECT number, at FROM events ORDER BY number LIMIT :limit)
+    WHERE at < :before
 );
 
 -- name: ended_before

@@ -98,6 +98,11 @@ class TestFairShare(Conformance):
         await put(engine, *(of(n, "b", priority=9) for n in range(13, 15)))
         assert await order(engine) == numbered(10, 13, 11, 14, 12, 0, 4, 1, 5, 2, 3)
 
+    async def test_priorities_of_one_batch_do_not_mix(self, engine: Engine) -> None:
+        await put(engine, of(0, "a"), of(1, "a", priority=3), of(2, "a"), of(3, "a", priority=3))
+        ranks = [(await stored(engine, n)).rank - NOW for n in range(4)]
+        assert ranks == [0, -3 * RANK_STEP, RANK_STEP, -2 * RANK_STEP]
+
     async def test_nobody_waits_for_ever(self, engine: Engine) -> None:
         """The last of a long backlog is not passed by what comes after the time of its rank."""
         await put(engine, *(of(n, "a") for n in range(5)))

@@ -144,6 +144,16 @@ class TestEvents(Conformance):
         assert await engine.prune(Prunable.EVENTS, NOW + 1) == 3
         assert await names(engine) == ["e5"]
 
+    async def test_pruning_looks_at_the_first_ones_only(self, engine: Engine) -> None:
+        await engine.append([event(0)], now=NOW)
+        await engine.append([event(1), event(2)], now=NOW + 9)
+        await engine.append([event(3)], now=NOW)
+        assert await engine.prune(Prunable.EVENTS, NOW + 1, limit=3) == 1
+        assert await engine.prune(Prunable.EVENTS, NOW + 1, limit=2) == 0
+        assert await names(engine) == ["e1", "e2", "e3"]
+        assert await engine.prune(Prunable.EVENTS, NOW + 1, limit=3) == 1
+        assert await names(engine) == ["e1", "e2"]
+
     async def test_pruning_jobs_leaves_events(self, engine: Engine) -> None:
         await engine.append([FULL], now=NOW)
         assert await engine.prune(Prunable.JOBS, NOW + 99) == 0

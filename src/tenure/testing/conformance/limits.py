@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tenure.core.durations import SECOND
+from tenure.core.durations import HOUR, SECOND
 from tenure.core.fleet import QueueChange, QueueSettings
 from tenure.core.job import JobRow, NewJob
 from tenure.core.limits import NO_LIMITS, PARKED_MAX, Blocked, Limits
@@ -62,6 +62,22 @@ class TestConcurrencyOfKeys(Conformance):
         assert await take(engine, 9, owner=OTHER) == []
         assert await blocked(engine, 2, 3, 4) == [Blocked.CONCURRENCY] * 3
         assert not (await stored(engine, 2)).ready
+
+    async def test_what_is_held_back_is_counted_among_the_pending(self, engine: Engine) -> None:
+        await limit(engine, key_concurrency=1)
+        await put(engine, *(held(n) for n in range(3)), held(3, None), held(4, delay=HOUR))
+        first, *_ = await take(engine, 1)
+        assert await take(engine, 9, owner=OTHER, tasks=("other",)) == []
+        await take(engine, 9)
+        (stats,) = await engine.stats(now=NOW)
+        counted = (stats.pending, stats.blocked, stats.scheduled, stats.running)
+        assert counted == (2, 2, 1, 2)
+        await finish(engine, first)
+        (stats,) = await engine.stats(now=NOW)
+        assert (stats.pending, stats.blocked) == (2, 1)
+        await engine.cancel(numbered(1, 2), now=NOW)
+        (stats,) = await engine.stats(now=NOW)
+        assert (stats.pending, stats.blocked, stats.cancelled) == (0, 0, 2)
 
     async def test_other_keys_and_jobs_without_one_go_on(self, engine: Engine) -> None:
         await limit(engine, key_concurrency=1)
@@ -214,6 +230,17 @@ class TestConcurrencyOfKeys(Conformance):
             rows += await take(engine, 9, now=later, tasks=("mail",), owner=OTHER)
         assert ids(rows) == numbered(1)
         assert (await finish(engine, lost, now=later)).verdict == "lost"
+
+    async def test_slots_are_given_on_at_the_end_of_a_claim(self, engine: Engine) -> None:
+        """Also of a claim that has to take back what another lost; so whom it blocks is met."""
+        await limit(engine, key_concurrency=1)
+        await put(engine, held(0, None, task="gone"))
+        await take_one(engine)
+        await put(engine, held(1, expires_in=LEASE), held(2), held(3))
+        rows = await take(engine, 9, now=NOW + LEASE, tasks=("mail",), owner=OTHER)
+        assert ids(rows) == numbered(2)
+        assert [(await stored(engine, n)).state for n in (0, 1)] == [State.PENDING, State.EXPIRED]
+        assert await blocked(engine, 3) == [None]
 
     async def test_a_lapsed_holder_that_is_taken_over_keeps_the_slot(self, engine: Engine) -> None:
         await limit(engine, key_concurrency=1)

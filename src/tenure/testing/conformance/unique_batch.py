@@ -142,7 +142,7 @@ class TestUniqueBatch(Conformance):
         jobs = [keyed(n, f"k{n % 700}") for n in range(2100)]
         answers = await engine.insert(jobs, now=NOW)
         assert [answer.id for answer in answers] == numbered(*range(700)) * 3
-        assert sum(answer.created for answer in answers) == 700
+        assert sum(bool(answer.created) for answer in answers) == 700
         again = await engine.insert([keyed(5000 + n, f"k{n}") for n in range(700)], now=NOW)
         assert again == [Inserted(job, False) for job in numbered(*range(700))]
 
@@ -256,4 +256,4 @@ class TestUniqueRaces(Conformance):
         calls = [engine.insert([keyed(n, on_conflict=RETURN)], now=NOW) for n in range(30)]
         answers = [answer for (answer,) in await asyncio.gather(*calls)]
         assert len({answer.id for answer in answers}) == 1
-        assert sum(answer.created for answer in answers) == 1
+        assert sum(bool(answer.created) for answer in answers) == 1
