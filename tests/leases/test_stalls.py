@@ -364,7 +364,7 @@ def test_a_worker_tells_its_hooks_that_its_loop_stands_still(monkeypatch):
     keeper.close()
     assert told.count("worker.stalled") == 1
     assert told[-1] == "job.completed"
-    assert not keeper.hooks.listening  # the worker has left
+    assert not keeper.hooks.hears("worker.stalled")  # the worker has left
 
 
 def test_the_leases_of_a_closed_loop_are_not_its_fault(watch):

@@ -226,7 +226,43 @@ POSTGRES = (
         ),
     )
     + _changes(
+        "companion.py",
+        (
+            "if claim.now == now and not claim.answer.done():",
+            "if not claim.answer.done():",
+            "test_companion.py::test_calls_of_different_instants_share_none",
+        ),
+        (
+            "if claim.now == now and not claim.answer.done():",
+            "if claim.now == now:",
+            "test_companion.py::test_a_claim_whose_caller_left_before_it_was_sent_takes_nothing",
+        ),
+    )
+    + _changes(
+        "handle.py",
+        (
+            "                    if not link.clean:\n                        raise\n",
+            "",
+            "test_companion.py::test_a_lost_reply_fails_both_and_neither_is_done_twice",
+        ),
+        (
+            "self._spawn(self._claim_alone(claim))\n                    return None\n",
+            "raise\n",
+            "test_companion.py::test_a_settlement_that_fails_harms_no_claim",
+        ),
+        (
+            "if signal.topic is not Topic.DONE)",
+            "if signal.topic is not None)",
+            "test_notifying.py::test_what_there_is_to_take_is_told_while_many_ends_are",
+        ),
+    )
+    + _changes(
         "signalling.py",
+        (
+            "return min(max(PACE, told * PACE_EACH), PACE_MAX)",
+            "return PACE_MAX",
+            "test_notifying.py::test_the_more_was_told_the_longer_it_is_until_more_is_told_within_a_limit",
+        ),
         (
             "signals, self._outbox = self._outbox, {}",
             "signals = {self._outbox.popitem()[0]: None}",

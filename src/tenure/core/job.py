@@ -63,7 +63,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     tick: int | None = None
 
 
-class JobRow(msgspec.Struct, frozen=True):
+class JobRow(msgspec.Struct, frozen=True, gc=False):
     """One row, every column, in the order of the table. Instants and delays are microseconds.
 
     `token` is the fence: it grows at every claim and every revocation and never goes back.

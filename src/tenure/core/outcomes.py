@@ -36,7 +36,7 @@ class OnShutdown(StrEnum):
     """After the worker's `shutdown_timeout` it is cancelled and has failed, attempts or not."""
 
 
-class Completed(msgspec.Struct, frozen=True):
+class Completed(msgspec.Struct, frozen=True, gc=False):
     """The body returned; `result` is encoded."""
 
     result: bytes | None = None
@@ -79,7 +79,7 @@ class Expired(msgspec.Struct, frozen=True):
 Outcome = Completed | Errored | Snoozed | Released | Cancelled | Expired
 
 
-class Change(msgspec.Struct, frozen=True):
+class Change(msgspec.Struct, frozen=True, gc=False):
     """The next values of a row that its holder owns: one branch of a settlement.
 
     `delay` (microseconds) counts from the store's time of the write, and matters when `state` is
@@ -97,7 +97,7 @@ class Change(msgspec.Struct, frozen=True):
     errors: tuple[JobError, ...] = ()
 
 
-class Settlement(msgspec.Struct, frozen=True):
+class Settlement(msgspec.Struct, frozen=True, gc=False):
     """One fenced write: applied only where id, token, owner and `running` all match.
 
     Others may raise the cancel flag while a job runs, so both branches are computed beforehand and
@@ -125,7 +125,7 @@ class Verdict(StrEnum):
     """The token is no longer valid; nothing was changed."""
 
 
-class Settled(msgspec.Struct, frozen=True):
+class Settled(msgspec.Struct, frozen=True, gc=False):
     """The answer to one settlement. `state` is the row's state after it; None if it is gone."""
 
     id: str

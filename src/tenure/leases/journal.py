@@ -40,7 +40,7 @@ class Journal:
 
     def attempts(self, requests: Iterable[Request]) -> None:
         """Requests are about to be sent."""
-        if self._quiet():
+        if self._quiet("lease.extend_attempt"):
             return
         for request in requests:
             self._tell("lease.extend_attempt", leases=len(request.beats), timeout=request.timeout)
@@ -68,10 +68,11 @@ class Journal:
     def failed(self, request: Request, error: BaseException | None, filed: Filed) -> None:
         """A request was not answered."""
         self._warn(len(request.beats), filed, f"{type(error).__name__}: {error}")
-        if self._quiet():
+        name = "lease.transient_retry" if _expected(error) else "lease.unexpected_retry"
+        if self._quiet(name):
             return
         self._tell(
-            "lease.transient_retry" if _expected(error) else "lease.unexpected_retry",
+            name,
             leases=len(request.beats),
             delay=filed.delay,
             streak=filed.streak,
@@ -82,7 +83,7 @@ class Journal:
     def _unanswered(self, filed: Filed) -> None:
         """Single leases of an answered request failed."""
         self._warn(len(filed.failed), filed, filed.failed[0][1])
-        if self._quiet():
+        if self._quiet("lease.transient_retry"):
             return
         for lease, text in filed.failed:
             self._tell("lease.transient_retry", delay=filed.delay, message=text, **_facts(lease))
@@ -156,11 +157,11 @@ class Journal:
         log.warning("%s did not end within %g s; it is left behind", what, timeout)
         self._hooks.emit("lease.stop_timeout", what=what, timeout=timeout)
 
-    def _quiet(self) -> bool:
-        return not (self._hooks.listening or log.isEnabledFor(logging.DEBUG))
+    def _quiet(self, name: str) -> bool:
+        return not (self._hooks.hears(name) or log.isEnabledFor(logging.DEBUG))
 
     def _each(self, name: str, leases: Iterable[Lease]) -> None:
-        if self._quiet():
+        if self._quiet(name):
             return
         for lease in leases:
             self._tell(name, **_facts(lease))

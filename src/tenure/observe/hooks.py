@@ -21,6 +21,7 @@ class Happening(NamedTuple):
 
 
 Hook = Callable[[Happening], None]
+_ALL: frozenset[str] = frozenset()
 
 
 class Hooks:
@@ -30,29 +31,34 @@ class Hooks:
     """
 
     def __init__(self, *hooks: Hook) -> None:
-        self._hooks = list(hooks)
+        self._hooks: list[tuple[Hook, frozenset[str]]] = [(hook, _ALL) for hook in hooks]
         self._lock = Lock()
         self.failures = 0
 
-    @property
-    def listening(self) -> bool:
-        """Whether anybody listens; where facts are costly to gather, ask first."""
-        return bool(self._hooks)
+    def hears(self, name: str) -> bool:
+        """Whether anybody wants happenings of this name; ask first where facts are costly."""
+        # Mostly there are none, and it is asked several times per job.
+        return bool(self._hooks) and any(not names or name in names for _, names in self._hooks)
 
-    def add(self, hook: Hook) -> Callable[[], None]:
-        """Call `hook` from now on; the returned function stops that."""
+    def add(self, hook: Hook, *names: str) -> Callable[[], None]:
+        """Call `hook` from now on, for these names (none given: all); the returned function stops
+        that.
+        """
+        entry = (hook, frozenset(names))
         with self._lock:
-            self._hooks = [*self._hooks, hook]
+            self._hooks = [*self._hooks, entry]
 
         def remove() -> None:
             with self._lock:
-                self._hooks = [h for h in self._hooks if h is not hook]
+                self._hooks = [other for other in self._hooks if other is not entry]
 
         return remove
 
     def emit(self, name: str, /, **facts: Any) -> None:
         """Report a happening. Never raises an `Exception`."""
-        for hook in self._hooks:
+        for hook, names in self._hooks:
+            if names and name not in names:
+                continue
             try:
                 hook(Happening(name, facts))
             except Exception:

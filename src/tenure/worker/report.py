@@ -43,7 +43,7 @@ class Reporter:
 
     def started(self, row: JobRow) -> None:
         """An attempt begins."""
-        if self._hooks.listening:
+        if self._hooks.hears("job.started"):
             self._hooks.emit("job.started", **_facts(row))
 
     def settled(self, row: JobRow, settlement: Settlement, answer: Settled) -> None:
@@ -53,23 +53,22 @@ class Reporter:
             return
         change = applied(settlement, answer)
         name, level = _ENDS.get(change.state) or _RETURNS[change.event]
-        facts = {**_facts(row), "state": str(change.state)}
-        if self._hooks.listening:
-            self._hooks.emit(name, **facts, error=change.error)
+        if self._hooks.hears(name):
+            self._hooks.emit(name, **_end_facts(row, change), error=change.error)
         if change.state is State.COMPLETED:
             if not (self._log_success if row.log_success is None else row.log_success):
                 return
             level = self._log_level if row.log_level is None else row.log_level
-        _say(level, _sentence(row, name, change), facts)
+        _say(level, _sentence(row, name, change), _end_facts(row, change))
 
     def handed_off(self, row: JobRow) -> None:
         """The body left the job to whoever has its receipt."""
-        if self._hooks.listening:
+        if self._hooks.hears("job.handed_off"):
             self._hooks.emit("job.handed_off", **_facts(row))
 
     def lost(self, row: JobRow, phase: str, why: str) -> None:
         """The lease is gone; `phase` says when that was noticed."""
-        if self._hooks.listening:
+        if self._hooks.hears("job.lease_lost"):
             self._hooks.emit("job.lease_lost", **_facts(row), phase=phase, reason=why)
         text = f"job {row.id} ({row.task}) lost its lease ({phase}): {why}"
         _say(logging.WARNING, text, _facts(row))
@@ -78,8 +77,7 @@ class Reporter:
         """A job was taken back: it was overdue, or its worker vanished."""
         expired = item.state is State.EXPIRED
         facts = {"job_id": item.id, "state": str(item.state)}
-        if self._hooks.listening:
-            self._hooks.emit("job.expired" if expired else "job.lapsed", **facts)
+        self._hooks.emit("job.expired" if expired else "job.lapsed", **facts)
         why = "was overdue" if expired else "was left by a worker that vanished"
         level = logging.ERROR if item.state is State.FAILED else logging.WARNING
         _say(level, f"job {item.id} {why}: now {item.state}", facts)
@@ -115,6 +113,10 @@ def _facts(row: JobRow) -> dict[str, Any]:
         "description": row.description,
         "correlation_id": Job(row).correlation_id,
     }
+
+
+def _end_facts(row: JobRow, change: Change) -> dict[str, Any]:
+    return {**_facts(row), "state": str(change.state)}
 
 
 def _sentence(row: JobRow, name: str, change: Change) -> str:

@@ -122,7 +122,7 @@ class Worker:
             await self._prepare()
         if self._ticker is not None and self.options.burst:
             await self._ticker.step()  # so that what is due by then is run, too
-        unhook = self._keeper.hooks.add(self._heard)
+        unhook = self._keeper.hooks.add(self._heard, "worker.stalled")
         self._runner.settler.start()
         poller = asyncio.create_task(self._guarded(self._poll()))
         helpers = [asyncio.create_task(self._guarded(work)) for work in self._helpers()]
@@ -163,7 +163,7 @@ class Worker:
 
     def _heard(self, happening: Happening) -> None:
         """Pass on what the keeper says about this worker's loop: it has hooks of its own."""
-        if happening.name == "worker.stalled" and self._keeper.hooks is not self._hooks:
+        if self._keeper.hooks is not self._hooks:
             self._hooks.emit(happening.name, **happening.facts)
 
     def _fail(self, error: BaseException) -> None:

@@ -10,7 +10,14 @@ import pytest
 
 from tenure.engines.postgres import PostgresEngine, place_of
 from tenure.engines.postgres.link import Link
-from tenure.engines.postgres.signalling import MESSAGE_MAX, Mouth, messages
+from tenure.engines.postgres.signalling import (
+    MESSAGE_MAX,
+    PACE,
+    PACE_MAX,
+    Mouth,
+    messages,
+    pace,
+)
 from tenure.engines.protocol import Claim, Signal, Topic
 from tests.engines.postgres.conftest import make_job
 
@@ -35,7 +42,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
 
 
 async def drained(engine) -> None:
-    await engine._handle._mouth.drained()
+    await engine._handle.all_told()
 
 
 async def test_a_flush_is_told_once_and_after_its_transaction(engine, asked):
@@ -117,3 +124,37 @@ async def test_a_queue_of_any_name_is_told_of(engine, store):
     ):
         await engine.insert([make_job(queue="x" * 9000)])
         assert Signal(Topic.ANY) in await listener.wait(20)
+
+
+def test_the_more_was_told_the_longer_it_is_until_more_is_told_within_a_limit():
+    """So one job that somebody waits for is told as soon as ever."""
+    paces = [pace(told) for told in range(1, 200)]
+    assert paces == sorted(paces)
+    assert (paces[0], pace(5), paces[-1]) == (PACE, PACE, PACE_MAX)
+    assert PACE < pace(25) < PACE_MAX
+
+
+async def test_what_there_is_to_take_is_told_while_many_ends_are(engine, monkeypatch):
+    """Jobs that end have a pace of their own, and take none of the time of those to take."""
+    handle = engine._handle
+    told: list[list[list[str]]] = []
+    going, may_go_on = asyncio.Event(), asyncio.Event()
+
+    async def send(texts: list[str]) -> None:
+        told.extend(json.loads(text)[1] for text in texts)
+        if told[-1][0][0] == Topic.DONE:
+            going.set()
+            await may_go_on.wait()
+
+    monkeypatch.setattr(handle._mouth, "_send", send)
+    monkeypatch.setattr(handle._ends, "_send", send)
+    handle.tell([Signal(Topic.DONE, "a"), Signal(Topic.CANCEL, "b")])
+    await going.wait()
+    handle.tell([Signal(Topic.QUEUE, "q"), Signal(Topic.DONE, "c")])
+    async with asyncio.timeout(20):
+        await handle._mouth.drained()
+    assert [["queue", "q"]] in told
+    assert [["done", "c"]] not in told
+    may_go_on.set()
+    await handle.all_told()
+    assert [["done", "c"]] in told

@@ -78,6 +78,19 @@ async def test_jobs_are_inserted_claimed_renewed_and_settled(engine, pooler):
     assert pooler.transactions > 20
 
 
+async def test_a_claim_and_settlements_of_one_moment_share_a_transaction(engine, look):
+    await engine.insert([make_job() for _ in range(40)])
+    claim = Claim(owner="w", limit=10, lease=60_000_000, tasks=("t",))
+    rows = await engine.claim(claim)
+    while rows:
+        settlements = [decide(row, Completed(), now=row.started_at or 0) for row in rows]
+        answers, rows = await asyncio.gather(engine.settle(settlements), engine.claim(claim))
+        assert {answer.verdict for answer in answers} == {"applied"}
+        found = look.execute("SELECT count(*) FROM jobs j JOIN finished f ON f.xmin = j.xmin")
+        assert found.fetchone() == (len(rows) * len(answers),)
+    assert (await engine.stats())[0].completed == 40
+
+
 async def test_nothing_is_left_behind_in_sessions_of_others(engine, pooler, store):
     for _ in range(20):
         await engine.insert([make_job(), make_job(unique_key="k")])

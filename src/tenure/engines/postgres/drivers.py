@@ -94,6 +94,12 @@ def _unknown(connection: object) -> ConfigurationError:
     )
 
 
+def has_rows(cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]) -> bool:
+    """Whether the statement that was run answers with rows, of which there may be none."""
+    # Not by `description`, which makes an object of each column.
+    return cursor.pgresult is not None and cursor.pgresult.nfields > 0
+
+
 class PsycopgDriver:
     """psycopg 3, blocking."""
 
@@ -125,7 +131,7 @@ class PsycopgDriver:
                 cursor.executemany(text, many)
                 return []
             cursor.execute(text, values)
-            return cursor.fetchall() if cursor.description else []
+            return cursor.fetchall() if has_rows(cursor) else []
 
 
 class AsyncPsycopgDriver:
@@ -157,7 +163,7 @@ class AsyncPsycopgDriver:
                 await cursor.executemany(text, many)
                 return []
             await cursor.execute(text, values)
-            return await cursor.fetchall() if cursor.description else []
+            return await cursor.fetchall() if has_rows(cursor) else []
 
 
 class Numbered(NamedTuple):

@@ -153,8 +153,8 @@ class PostgresEngine:
             return []
         floors = self._opened("claim").floors
         if claiming.is_simple(claim, floors):
-            taken = await self._apart(
-                "claim", lambda out: claiming.claim_due(out, claim, floors), now
+            taken = await self._at_home(
+                "claim", lambda h: h.claim(lambda out: claiming.claim_due(out, claim, floors), now)
             )
             if taken is not None:
                 return taken

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
 import psycopg
 from psycopg import errors
 
 from tenure.core.insertion import Inserted
-from tenure.core.job import NewJob
+from tenure.core.job import JobRow, NewJob
 from tenure.core.lease import Beat, Extension
 from tenure.core.outcomes import Settled, Settlement
 from tenure.engines.flow import Flow
 from tenure.engines.postgres import inserting, limiting, migrating, settling
 from tenure.engines.postgres.arrays import Texts
+from tenure.engines.postgres.companion import ClaimSteps, Companion, Platform
 from tenure.engines.postgres.floors import Floors
 from tenure.engines.postgres.link import CONFLICTS, STALE, TRIES, Link, translated
 from tenure.engines.postgres.place import Place, PlacedStatements
 from tenure.engines.postgres.pool import Pool
 from tenure.engines.postgres.signalling import Ear, Mouth
-from tenure.engines.postgres.steps import Ask, Effects, Identity, Steps
+from tenure.engines.postgres.steps import Ask, Effects, Identity, Rows, Steps
+from tenure.engines.protocol import Signal, Topic
 from tenure.engines.signals import SignalHub
 from tenure.errors import EngineUnavailable, TenureError
 
@@ -47,13 +49,16 @@ class Handle:
         self._place = place
         self._hub = hub
         self._pool = Pool(place, statements)
+        self._platform = Platform()
         self._tasks: set[asyncio.Task[Any]] = set()
         self.inserts: Flow[NewJob, Inserted] = Flow(self._insert)
         self.extends: Flow[Beat, Extension] = Flow(self._extend)
         self.settles: Flow[Settlement, Settled] = Flow(self._settle)
         self._mouth = Mouth(sender, self._send)
+        self._ends = Mouth(sender, self._send)
+        """Apart, as there may be many: a job to take is not told later for jobs that end."""
+        self._channel = place.channel
         self._ear = Ear(place, statements, hub, sender)
-        self.tell = self._mouth.tell
         self.floors = Floors()
         self.identity: Identity | None = None
         """Which database it is; None if the server does not tell."""
@@ -79,7 +84,7 @@ class Handle:
                     await flow.drained()
                 while self._tasks:
                     await asyncio.wait(self._tasks)
-                await self._mouth.drained()
+                await self.all_told()
         except TimeoutError:
             pass
         except BaseException:  # the caller does not wait, and nobody else will come
@@ -101,6 +106,21 @@ class Handle:
         """Run one operation; `whole` in one transaction."""
         return await self.bounded(name, self._attempt(name, work, now, whole))
 
+    async def claim(self, work: Work[list[JobRow] | None], now: int | None) -> list[JobRow] | None:
+        """Run a claim; along with settlements, if some are written at this moment."""
+        claim = Companion(work, now)
+        self._platform.wait(claim)
+        self._spawn(self._depart(claim))
+        return await self.flow("claim", claim.answer)
+
+    async def _depart(self, claim: Companion) -> None:
+        await asyncio.sleep(0)  # who settles now has begun to by then
+        if self._platform.take_back(claim) and not claim.answer.done():
+            await self._claim_alone(claim)
+
+    async def _claim_alone(self, claim: Companion) -> None:
+        await self._answered(self._attempt("claim", claim.work, claim.now, False), claim.answer)
+
     async def flow(self, name: str, answer: asyncio.Future[T]) -> T:
         """The answer of a flow, within the deadline."""
         # A timer of our own: asyncio.timeout() costs more, on the path of every call. A caller that
@@ -118,10 +138,13 @@ class Handle:
     async def bounded(self, name: str, work: Coroutine[Any, Any, T]) -> T:
         """The result of `work`, within the deadline; it goes on if its caller leaves."""
         answer: asyncio.Future[T] = self.loop.create_future()
-        task = self.loop.create_task(self._answered(work, answer))
+        self._spawn(self._answered(work, answer))
+        return await self.flow(name, answer)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self.loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return await self.flow(name, answer)
 
     async def _answered(self, work: Coroutine[Any, Any, T], answer: asyncio.Future[T]) -> None:
         """Do the work, whether or not somebody still waits for it."""
@@ -185,11 +208,22 @@ class Handle:
         signals = out.signals()
         if signals:
             self._hub.publish(signals)
-            self._mouth.tell(signals)
+            self.tell(signals)
+
+    def tell(self, signals: Iterable[Signal]) -> None:
+        """Note what other processes are to be told; never raises."""
+        told = list(signals)
+        self._ends.tell(signal for signal in told if signal.topic is Topic.DONE)
+        self._mouth.tell(signal for signal in told if signal.topic is not Topic.DONE)
+
+    async def all_told(self) -> None:
+        """Wait until everything was told."""
+        await self._ends.drained()
+        await self._mouth.drained()
 
     async def _send(self, texts: list[str]) -> None:
         async with self._pool.link(self._deadline()) as link:
-            await link.ask(Ask("tell", {"channel": self._place.channel, "messages": Texts(texts)}))
+            await link.ask(Ask("tell", {"channel": self._channel, "messages": Texts(texts)}))
 
     async def _insert(self, calls: list[Sequence[NewJob]], now: int | None) -> list[list[Inserted]]:
         def work(out: Effects) -> Steps[list[list[Inserted]]]:
@@ -209,8 +243,57 @@ class Handle:
         self, calls: list[Sequence[Settlement]], now: int | None
     ) -> list[list[Settled]]:
         items = [item for call in calls for item in call]
-        answers = await self._attempt("settle", lambda o: settling.settle(o, items), now, False)
+        answers = None
+        if claim := self._platform.take(now):
+            answers = await self._settle_and_claim(items, claim)
+        if answers is None:
+            answers = await self._attempt("settle", lambda o: settling.settle(o, items), now, False)
         return _parted(answers, calls)
+
+    async def _settle_and_claim(
+        self, items: list[Settlement], claim: Companion
+    ) -> list[Settled] | None:
+        """Do both in one transaction; None, and nothing settled, if that is refused.
+
+        Then the claim goes alone, so neither is in the way of the other. Where it is not known
+        what has become of the transaction, both have failed.
+        """
+        settled, claimed = Effects(claim.now), Effects(claim.now)
+        steps, claiming = settling.settle(settled, items), claim.work(claimed)
+        try:
+            async with self._pool.link(self._deadline()) as link:
+                try:
+                    rows = await link.ask_both(next(steps), next(claiming))
+                except Exception:
+                    if not link.clean:
+                        raise
+                    self._spawn(self._claim_alone(claim))
+                    return None
+                await self._answered(self._rest(link, claiming, rows[1]), claim.answer)
+                answers = await link.go_on(steps, rows[0])
+        except Exception as error:
+            if not claim.answer.done():
+                claim.answer.set_exception(self._failure("claim", error))
+            raise self._failure("settle", error) from error
+        self._told(claimed)
+        await self._pass_on("settle", settled, claim.now)
+        self._told(settled)
+        return answers
+
+    async def _rest(self, link: Link, steps: ClaimSteps, rows: Rows) -> list[JobRow] | None:
+        try:
+            return await link.go_on(steps, rows)
+        except Exception as error:
+            raise self._failure("claim", error) from error
+
+    def _failure(self, name: str, error: Exception) -> Exception:
+        """What to raise of one of two operations that share an error."""
+        if isinstance(error, TenureError):
+            failure: Exception = type(error)(*error.args)
+        else:
+            failure = translated(error, name, self._place)
+        failure.__cause__ = error
+        return failure
 
 
 async def _identity(link: Link) -> Identity | None:

@@ -13,6 +13,7 @@ import psycopg
 from psycopg import errors
 
 from tenure.engines.postgres import arrays
+from tenure.engines.postgres.drivers import has_rows
 from tenure.engines.postgres.place import Place, PlacedStatements
 from tenure.engines.postgres.steps import Again, Ask, Rows, Steps
 from tenure.errors import EngineUnavailable, PayloadError, SchemaError
@@ -52,6 +53,7 @@ class Link:
         self._statements = statements
         arrays.teach(connection)
         self._cursor = connection.cursor(binary=True)
+        self._beside = connection.cursor(binary=True)
         self._poll = select.poll()
         self._poll.register(connection.fileno(), select.POLLIN)
 
@@ -110,6 +112,21 @@ class Link:
         async with self.connection.transaction():
             return await self._drive(steps, retry=False)
 
+    async def ask_both(self, first: Ask, second: Ask) -> tuple[Rows, Rows]:
+        """The rows of two statements, in one message and one transaction.
+
+        If it raises and the connection is `clean`, the second has not taken effect, and the first
+        neither, unless the second could not be sent.
+        """
+        async with self.connection.pipeline():
+            await self._cursor.execute(self._statements[first.name], first.values)
+            await self._beside.execute(self._statements[second.name], second.values)
+        return await self._cursor.fetchall(), await self._beside.fetchall()
+
+    async def go_on(self, steps: Steps[T], rows: Rows) -> T:
+        """The rest of an operation whose first statement was answered with these rows."""
+        return await self._drive(steps, retry=True, rows=rows)
+
     async def ask(self, ask: Ask) -> Rows:
         """The rows of one statement."""
         text = self._statements[ask.name]
@@ -118,11 +135,11 @@ class Link:
             await cursor.executemany(text, ask.many)
             return []
         await cursor.execute(text, ask.values)
-        return await cursor.fetchall() if cursor.description else []
+        return await cursor.fetchall() if has_rows(cursor) else []
 
-    async def _drive(self, steps: Steps[T], *, retry: bool) -> T:
+    async def _drive(self, steps: Steps[T], *, retry: bool, rows: Rows | None = None) -> T:
         try:
-            ask = next(steps)
+            ask = next(steps) if rows is None else steps.send(rows)
             while True:
                 ask = steps.send(await self._answer(ask, retry))
         except StopIteration as end:
