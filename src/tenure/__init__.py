@@ -9,7 +9,14 @@ from tenure.core.query import CancelResult, RequeueResult
 from tenure.core.retention import Retention
 from tenure.core.retry import RetryPolicy
 from tenure.core.states import State
-from tenure.errors import JobFailed, LeaseLost, TenureError
+from tenure.errors import (
+    DuplicateJob,
+    JobCancelled,
+    JobExpired,
+    JobFailed,
+    LeaseLost,
+    TenureError,
+)
 from tenure.failures import retry_after_of
 from tenure.handles import JobHandle
 from tenure.service import QueueService
@@ -22,10 +29,13 @@ __all__ = [
     "Cancel",
     "CancelResult",
     "Discard",
+    "DuplicateJob",
     "Handoff",
     "Job",
+    "JobCancelled",
     "JobContext",
     "JobError",
+    "JobExpired",
     "JobFailed",
     "JobHandle",
     "LeaseLost",
