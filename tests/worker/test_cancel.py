@@ -10,6 +10,7 @@ import pytest
 from tenure import INJECTED, JobContext
 from tenure.core.states import State
 from tenure.engines.protocol import Claim, Signal, Topic
+from tenure.worker.control import Control
 from tests.worker.kit import Gate, House, endless, until
 from tests.worker.puppet import Strings
 
@@ -44,12 +45,17 @@ async def test_a_hint_that_comes_before_the_claims_answer_is_not_lost(house: Hou
     worker = house.worker(lease=300, poll_max=300)
     real = house.engine.claim
 
+    async def hinted() -> bool:
+        # Again, as hints get lost while the worker begins to listen.
+        await house.engine.notify([Signal(Topic.CANCEL, job_id)])
+        return job_id in worker._runner._early_cancels
+
     class Slow:
         async def claim(self, claim: object) -> object:
             rows = await real(claim)  # type: ignore[arg-type]
             if rows:
                 await house.engine.cancel([job_id])
-                await until(lambda: job_id in worker._runner._early_cancels)
+                await until(hinted)
             return rows
 
         def __getattr__(self, name: str) -> object:
@@ -59,6 +65,14 @@ async def test_a_hint_that_comes_before_the_claims_answer_is_not_lost(house: Hou
     async with house.working(worker):
         await house.ended(job_id, timeout=3)
     assert await house.state(job_id) is State.CANCELLED
+
+
+async def test_when_anything_may_have_changed_a_request_to_stop_may_be_among_it(house: House):
+    asked: list[object] = []
+    control = Control(house.engine, ["default"], wake=lambda: None, cancel=asked.append)
+    control._heard(frozenset({Signal(Topic.QUEUE, "default"), Signal(Topic.CANCEL, "a")}))
+    control._heard(frozenset({Signal(Topic.ANY)}))
+    assert asked == [["a"], None]
 
 
 async def test_a_body_that_finishes_first_has_completed(house: House):

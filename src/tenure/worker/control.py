@@ -67,6 +67,7 @@ class Control:
         if cancels:
             self._cancel(cancels)
         if any(signal.topic is Topic.ANY for signal in signals):
+            self._cancel(None)
             self._changed()
         if any(
             signal.topic is Topic.ANY

@@ -276,7 +276,7 @@ def open_connections() -> set[int]:
     return {
         id(found)
         for found in gc.get_objects()
-        if isinstance(found, psycopg.AsyncConnection) and not found.closed
+        if issubclass(type(found), psycopg.AsyncConnection) and not found.closed
     }
 
 
