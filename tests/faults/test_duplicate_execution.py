@@ -61,16 +61,18 @@ async def test_what_ended_is_never_revived_however_late_a_sweep_comes(house: Hou
 
 
 async def test_a_worker_frozen_before_it_reports_the_end_counts_once(site: Site, tmp_path: Path):
-    """The body is through, the outcome is not written yet, and the process stands still."""
+    """The body is about to return, the outcome is not written yet, and the process stands still."""
     for _ in range(2):
         await site.start()
-    job_id = await site.put("freeze_once", str(tmp_path / "flag"))
+    job_id = await site.put("linger_once", str(tmp_path / "flag"))
     first = await site.started(job_id)
+    frozen = site.process(first)
+    await site.freeze(frozen)
+    (tmp_path / "flag.go").touch()
     second = await site.started(job_id, 2)
     [job] = await site.house.ended(job_id)
-    frozen = site.process(first)
     frozen.send_signal(signal.SIGCONT)
-    await until(lambda: f"job {job_id} (freeze_once) lost its lease" in site.errors(frozen))
+    await until(lambda: f"job {job_id} (linger_once) lost its lease" in site.errors(frozen))
     assert (job.state, job.result, job.lapses) == (State.COMPLETED, second, 1)
     assert await site.house.job(job_id) == job
     assert "Traceback" not in site.errors(frozen)

@@ -9,7 +9,6 @@ import asyncio
 import ctypes
 import json
 import os
-import signal
 import sys
 import time
 from pathlib import Path
@@ -74,11 +73,12 @@ def declare(house: House, log: Path) -> None:
         note("start", ctx)
         return os.getpid()
 
-    def freeze_once(flag: str, *, ctx: JobContext = INJECTED) -> int:
-        """The first time, the process stands still just before the body returns."""
+    def linger_once(flag: str, *, ctx: JobContext = INJECTED) -> int:
+        """The first time, the body returns when there is a file with `.go` behind the name."""
         note("start", ctx)
         if first_time(flag):
-            os.kill(os.getpid(), signal.SIGSTOP)
+            while not Path(f"{flag}.go").exists():
+                time.sleep(0.005)
         note("end", ctx)
         return os.getpid()
 
@@ -90,7 +90,7 @@ def declare(house: House, log: Path) -> None:
         note("end", ctx)
         return os.getpid()
 
-    for function in (spin, spin_in_thread, hold_gil, sleep, wait, quick, freeze_once, seize_once):
+    for function in (spin, spin_in_thread, hold_gil, sleep, wait, quick, linger_once, seize_once):
         house.task(function)
     house.task(die, max_lapses=1)
 
