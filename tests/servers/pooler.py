@@ -73,7 +73,7 @@ class Pooler(Proxy):
             return
         free = await self._sessions(parameters["database"])
         key = struct.pack("!II", next(_numbers), 0)
-        session = await free.get()
+        session = await self._lent(free)
         writer.write(session.greeting + _message(b"K", key) + _message(b"Z", _IDLE))
         free.put_nowait(session)
         self._running[key] = None
@@ -116,7 +116,7 @@ class Pooler(Proxy):
             first = await inbox.get()
             if first[:1] == b"X":
                 return
-            session = await free.get()
+            session = await self._lent(free)
             self.transactions += 1
             self._running[key] = session
             try:
@@ -160,6 +160,12 @@ class Pooler(Proxy):
         finally:
             asking.cancel()
             answering.cancel()
+
+    async def _lent(self, free: _Sessions) -> Session:
+        """The next session, but for those that were cut meanwhile."""
+        while (session := await free.get()).writer.is_closing():
+            await self._add(free)
+        return session
 
     async def _sessions(self, database: str) -> _Sessions:
         if database not in self._free:
